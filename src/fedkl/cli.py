@@ -1,0 +1,253 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from fedkl import compare, compilation, config, training
+from fedkl.algorithms import ALGORITHMS
+from fedkl.errors import UserError
+from fedkl.progress import RoundProgress
+from fedkl.runs import RunDirectory, TensorBoardSink
+from fedkl.worlds import WORLDS
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command and exits: 0 done, 2 the user can mend it, 130 interrupted."""
+    compilation.enable_cache()
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except UserError as error:
+        err.print(f"fedkl: {error}", markup=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        where = getattr(options, "run", None)
+        hint = f"; go on with `fedkl resume {where}`" if where else ""
+        err.print(f"fedkl: interrupted{hint}", markup=False, soft_wrap=True)
+        sys.exit(130)
+    sys.exit(0)
+
+
+def train(options: argparse.Namespace) -> None:
+    settings = dict(config.parse_assignment(text) for text in options.set)
+    if options.rounds is not None:
+        settings["federation.rounds"] = options.rounds
+    chosen = config.preset(
+        options.preset, options.algorithm, options.seed, settings, options.plugin
+    )
+    if options.run is None:
+        name = Path(options.preset).name.removesuffix(".toml")
+        options.run = Path("runs") / f"{name}-{chosen.algorithm.name}-seed{chosen.seed}"
+    training.create(chosen, options.run)
+    _go_on(RunDirectory.open(options.run), options.tensorboard)
+
+
+def resume(options: argparse.Namespace) -> None:
+    if compare.is_comparison(options.run):
+        _compare(options.run)
+    else:
+        _go_on(RunDirectory.open(options.run), options.tensorboard)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    run = RunDirectory.open(options.run)
+    federation = training.load(run, _warn)
+    if federation.state.round == 0:
+        raise UserError(f"{options.run} has no finished round to evaluate yet")
+    if options.episodes < 1:
+        raise UserError(f"--episodes must be at least 1, not {options.episodes}")
+    returns = federation.evaluate(options.episodes, options.deterministic)
+    per_client = returns.mean(axis=1)
+    result = {
+        "round": int(federation.state.round),
+        "episodes": options.episodes,
+        "deterministic": options.deterministic,
+        "return_mean": float(per_client.mean()),
+        "return_min": float(per_client.min()),
+        "return_std": float(per_client.std()),
+        "return_per_client": [float(r) for r in per_client],
+    }
+    if options.json:
+        print(json.dumps(result))
+        return
+    kind = "deterministic" if options.deterministic else "stochastic"
+    worst = int(per_client.argmin())
+    out.print(
+        f"{kind} global policy after round {result['round']}, {options.episodes} episodes on each "
+        f"of {len(per_client)} clients:\n"
+        f"  mean return            {per_client.mean():.3f}\n"
+        f"  worst client           {per_client.min():.3f} (client {worst})\n"
+        f"  deviation over clients {per_client.std():.3f}"
+    )
+
+
+def compare_(options: argparse.Namespace) -> None:
+    for name, value in (("--seeds", options.seeds), ("--jobs", options.jobs)):
+        if value < 1:
+            raise UserError(f"{name} must be at least 1, not {value}")
+    if len(set(options.algorithms)) < len(options.algorithms):
+        raise UserError("--algorithms names an algorithm twice")
+    settings = dict(config.parse_assignment(text) for text in options.set)
+    if options.rounds is not None:
+        settings["federation.rounds"] = options.rounds
+    plan = compare.Plan(
+        preset=options.preset,
+        algorithms=tuple(options.algorithms),
+        seeds=tuple(range(options.seeds)),
+        jobs=options.jobs,
+    )
+    compare.create(
+        options.run,
+        plan,
+        lambda algorithm, seed: config.preset(
+            options.preset, algorithm, seed, settings, options.plugin
+        ),
+    )
+    _compare(options.run)
+
+
+def report(options: argparse.Namespace) -> None:
+    from fedkl.report import load_runs, print_table, write_report
+
+    page = write_report(options.run, options.target)
+    print_table(load_runs(options.run), out, options.target)
+    out.print(f"report: {page}", soft_wrap=True)
+
+
+def list_(options: argparse.Namespace) -> None:
+    for title, lines in (
+        ("presets", config.presets()),
+        ("algorithms", {name: ALGORITHMS[name].summary for name in ALGORITHMS}),
+        ("worlds", {name: WORLDS[name].summary for name in WORLDS}),
+    ):
+        out.print(title)
+        table = Table.grid(padding=(0, 2))
+        for name, summary in lines.items():
+            table.add_row(f"  {name}", summary)
+        out.print(table)
+
+
+def _go_on(run: RunDirectory, tensorboard: bool) -> None:
+    values = run.config()
+    rounds = values["federation"]["rounds"]
+    label = f"{values['preset']} {values['algorithm']['name']} seed {values['seed']}"
+    sink = TensorBoardSink(run.path / "tensorboard") if tensorboard else None
+    with RoundProgress(err if err.is_terminal else out, label, rounds) as progress:
+
+        def watch(record: dict[str, Any]) -> None:
+            progress.show(record)
+            if sink is not None:
+                sink.write(record)
+
+        training.go_on(run, watch, _warn)
+    if sink is not None:
+        sink.close()
+    summary = run.summary() or {}
+    out.print(
+        f"{label}: return {summary['return_mean']:.2f} after {summary['rounds']} rounds "
+        f"(best {summary['best_return_mean']:.2f} in round {summary['best_round']}), "
+        f"{summary['seconds']:.0f} s; run directory {run.path}",
+        soft_wrap=True,
+    )
+
+
+def _compare(path: Path) -> None:
+    from fedkl.report import load_runs, print_table, write_report
+
+    plan = compare.read_plan(path)
+    compare.go_on(path, plan, lambda line: out.print(line, soft_wrap=True))
+    page = write_report(path)
+    print_table(load_runs(path), out)
+    out.print(f"report: {page}", soft_wrap=True)
+
+
+def _warn(message: str) -> None:
+    err.print(f"fedkl: warning: {message}", markup=False, soft_wrap=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers a wrong command line with one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        err.print(f"{self.prog}: {message}; see `{self.prog} --help`", markup=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="fedkl", description="Federated reinforcement learning across worlds that differ."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], help: str) -> _Parser:
+        sub: _Parser = commands.add_parser(name, help=help, description=help)
+        sub.set_defaults(command=run)
+        return sub
+
+    def add_run(sub: _Parser) -> None:
+        sub.add_argument("run", type=Path, metavar="DIR", help="a run directory")
+
+    def add_config(sub: _Parser) -> None:
+        sub.add_argument(
+            "preset", metavar="PRESET", help="a preset (see `fedkl list`) or FILE.toml"
+        )
+        sub.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
+        sub.add_argument(
+            "--set",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="KEY=VALUE",
+            help="change settings, such as learner.d_local=0.02",
+        )
+        sub.add_argument(
+            "--plugin",
+            type=Path,
+            action="append",
+            default=[],
+            metavar="FILE.py",
+            help="a file that registers an algorithm or a world of your own",
+        )
+
+    sub = command("train", train, "train one policy across the clients of a preset")
+    add_config(sub)
+    sub.add_argument("--algorithm", metavar="NAME", help="instead of the preset's own")
+    sub.add_argument("--seed", type=int, metavar="S", help="of all randomness")
+    sub.add_argument("--run", type=Path, metavar="DIR", help="where the run is kept")
+    sub.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
+
+    sub = command("resume", resume, "go on with a run or a comparison that was stopped")
+    add_run(sub)
+    sub.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
+
+    sub = command("evaluate", evaluate, "evaluate a run's global policy on all clients")
+    add_run(sub)
+    sub.add_argument("--episodes", type=int, default=100, metavar="N", help="for each client")
+    sub.add_argument("--deterministic", action="store_true", help="the mode, not a sample")
+    sub.add_argument("--json", action="store_true", help="print JSON")
+
+    sub = command("compare", compare_, "train several algorithms with several seeds, and report")
+    add_config(sub)
+    sub.add_argument("--algorithms", nargs="+", required=True, metavar="NAME")
+    sub.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1")
+    sub.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time")
+    sub.add_argument("--run", type=Path, required=True, metavar="DIR", help="where runs are kept")
+
+    sub = command("report", report, "write the page, the figures and the table of a run")
+    add_run(sub)
+    sub.add_argument("--target", type=float, metavar="R", help="return for 'rounds to target'")
+
+    command("list", list_, "the presets, algorithms and worlds there are")
+    return parser

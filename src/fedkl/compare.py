@@ -1,0 +1,188 @@
+"""Several algorithms, several seeds, side by side in worker processes.
+
+A comparison is a directory of ordinary runs. Each is made before the first one starts, and a
+worker is nothing but `fedkl resume RUN`: so a comparison that was stopped, killed or unplugged goes
+on with `fedkl resume DIR`, and no run depends on which others ran beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedkl.config import Config
+from fedkl.errors import UserError
+from fedkl.runs import RunDirectory, explain_os_errors, write_atomically
+
+_PLAN = "compare.toml"
+_LOG = "worker.log"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared."""
+
+    preset: str
+    algorithms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    jobs: int
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether a directory holds a comparison."""
+    return (path / _PLAN).is_file()
+
+
+def create(path: Path, plan: Plan, configure: Callable[[str, int], Config]) -> None:
+    """Makes the comparison's directory with all its runs at round 0.
+
+    Args:
+        path: a directory that does not exist or is empty.
+        plan: what is compared.
+        configure: the config of an algorithm and a seed.
+
+    Raises:
+        UserError: a config is wrong (nothing is written then), or the directory exists.
+    """
+    configs = {
+        f"{algorithm}-seed{seed}": configure(algorithm, seed)
+        for algorithm in plan.algorithms
+        for seed in plan.seeds
+    }
+    with explain_os_errors("create", path):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path} exists already; go on with it by `fedkl resume {path}`")
+        path.mkdir(parents=True, exist_ok=True)
+    for name, config in configs.items():
+        RunDirectory.create(path / name, config.mapping())
+    # The plan comes last: a directory that has it has all its runs.
+    values = {
+        "preset": plan.preset,
+        "algorithms": list(plan.algorithms),
+        "seeds": list(plan.seeds),
+        "jobs": plan.jobs,
+    }
+    write_atomically(path / _PLAN, tomli_w.dumps(values).encode())
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a comparison's directory."""
+    with explain_os_errors("read", path / _PLAN):
+        text = (path / _PLAN).read_text(encoding="utf-8")
+    try:
+        values = tomllib.loads(text)
+        return Plan(
+            preset=values["preset"],
+            algorithms=tuple(values["algorithms"]),
+            seeds=tuple(values["seeds"]),
+            jobs=values["jobs"],
+        )
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{path / _PLAN} is damaged: {error}") from error
+
+
+def runs_of(path: Path, plan: Plan) -> list[Path]:
+    """The run directories, seed by seed, so that an early look compares like with like."""
+    return [path / f"{algorithm}-seed{s}" for s in plan.seeds for algorithm in plan.algorithms]
+
+
+def go_on(path: Path, plan: Plan, show: Callable[[str], None]) -> None:
+    """Runs what is left, at most `plan.jobs` at a time.
+
+    Args:
+        path: the comparison's directory.
+        plan: its plan.
+        show: is told in a line of every run that starts or ends.
+
+    Raises:
+        UserError: a run could not be finished; the others were.
+    """
+    waiting = [run for run in runs_of(path, plan) if not (run / "summary.json").exists()]
+    total, failed = len(waiting), []
+    with _workers() as working:
+        while waiting or working:
+            while waiting and len(working) < plan.jobs:
+                free = set(range(plan.jobs)) - {slot for slot, _ in working.values()}
+                run, slot = waiting.pop(0), min(free)
+                working[_start(run, slot, plan.jobs)] = (slot, run)
+                show(f"{run.name} started")
+            time.sleep(0.1)
+            for process in [p for p in working if p.poll() is not None]:
+                _, run = working.pop(process)
+                ended = total - len(waiting) - len(working)
+                if process.returncode:
+                    failed.append(run)
+                show(f"{run.name} {_outcome(process.returncode, run)} ({ended}/{total})")
+    if failed:
+        names = ", ".join(run.name for run in failed)
+        raise UserError(f"not finished: {names}; see {_LOG} there, then `fedkl resume {path}`")
+
+
+def _outcome(code: int, run: Path) -> str:
+    if code:
+        lines = (run / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"failed: {lines[-1] if lines else f'exit code {code}'}"
+    summary: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return f"finished: return {summary['return_mean']:.2f} in {summary['seconds']:.0f} s"
+
+
+@contextlib.contextmanager
+def _workers() -> Iterator[dict[subprocess.Popen[bytes], tuple[int, Path]]]:
+    """The running workers, none of which outlives the block."""
+    working: dict[subprocess.Popen[bytes], tuple[int, Path]] = {}
+    try:
+        yield working
+    finally:
+        for process in working:
+            process.terminate()
+        for process in working:
+            process.wait()
+
+
+def _start(run: Path, slot: int, jobs: int) -> subprocess.Popen[bytes]:
+    cores = _cores_of(slot, jobs)
+    parent = os.getpid()
+
+    def prepare() -> None:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        _die_with(parent)
+
+    with (run / _LOG).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fedkl", "resume", str(run)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=prepare,
+        )
+
+
+def _cores_of(slot: int, jobs: int) -> set[int]:
+    """A worker's share of the cores; threads of one run would only get in the way of another's."""
+    if not hasattr(os, "sched_getaffinity"):
+        return set()
+    cores: Sequence[int] = sorted(os.sched_getaffinity(0))
+    return set(cores[slot % len(cores) :: jobs]) or {cores[slot % len(cores)]}
+
+
+def _die_with(parent: int) -> None:
+    """On Linux, the kernel ends this process when its parent dies, even by SIGKILL."""
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)

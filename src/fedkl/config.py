@@ -1,0 +1,266 @@
+"""A run's config: read, checked, resolved.
+
+A config is a TOML file or a preset. Presets may build on others (`extends`) and may say what is
+different for an algorithm (`[per_algorithm.fedprox.algorithm]`); the resolved config, which a run
+directory keeps, has neither.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import reduce
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedkl import settings
+from fedkl.algorithms import ALGORITHMS, Algorithm
+from fedkl.errors import UserError
+from fedkl.federation.settings import CheckpointSettings, EvaluationSettings, FederationSettings
+from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.settings import setting
+from fedkl.worlds import WORLDS, World
+
+_GROUPS = {
+    "federation": FederationSettings,
+    "learner": LearnerSettings,
+    "critic": CriticSettings,
+    "evaluation": EvaluationSettings,
+    "checkpoint": CheckpointSettings,
+}
+_NAMED = {"algorithm": ALGORITHMS, "world": WORLDS}
+
+
+@dataclass(frozen=True)
+class _TopLevel:
+    preset: str = setting("", "where the config came from; says nothing about the run")
+    seed: int = setting(0, "of all randomness", low=0, high=2**31 - 1)
+    plugins: tuple[str, ...] = setting(
+        (), "Python files that register algorithms or worlds of your own"
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """A resolved config: a run is a pure function of it."""
+
+    preset: str
+    seed: int
+    plugins: tuple[str, ...]
+    federation: FederationSettings
+    learner: LearnerSettings
+    critic: CriticSettings
+    algorithm: Algorithm
+    world: World
+    evaluation: EvaluationSettings
+    checkpoint: CheckpointSettings
+
+    def mapping(self) -> dict[str, Any]:
+        """The config as TOML can hold it; `from_mapping` reads it back."""
+        top = {f.name: getattr(self, f.name) for f in fields(_TopLevel)}
+        result: dict[str, Any] = top | {"plugins": list(self.plugins)}
+        for name in ("world", "algorithm"):
+            group = getattr(self, name)
+            result[name] = {"name": group.name} | settings.as_mapping(group)
+        return result | {name: settings.as_mapping(getattr(self, name)) for name in _GROUPS}
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """Checks a mapping, as read from TOML, and makes a config of it.
+
+    Raises:
+        UserError: names the field and what is allowed.
+    """
+    tables = {*_GROUPS, *_NAMED}
+    for name in tables & values.keys():
+        if not isinstance(values[name], Mapping):
+            raise UserError(f"{name} must be a table of settings, not {values[name]!r}")
+    flat = {name: value for name, value in values.items() if name not in tables}
+    if unknown := flat.keys() - {f.name for f in fields(_TopLevel)}:
+        allowed = ", ".join([f.name for f in fields(_TopLevel)] + sorted(tables))
+        raise UserError(f"{min(unknown)} is not a setting; there is: {allowed}")
+    top = settings.build(_TopLevel, flat, "")
+    for path in top.plugins:
+        load_plugin(Path(path))
+    parts: dict[str, Any] = {
+        name: settings.build(cls, values.get(name, {}), name) for name, cls in _GROUPS.items()
+    }
+    for name, registry in _NAMED.items():
+        table = dict(values.get(name, {}))
+        if not isinstance(which := table.pop("name", None), str):
+            raise UserError(f"{name}.name must say which {name}; there is: {', '.join(registry)}")
+        parts[name] = settings.build(registry[which], table, name)
+    config = Config(preset=top.preset, seed=top.seed, plugins=top.plugins, **parts)
+    _check(config)
+    return config
+
+
+def preset(
+    name: str,
+    algorithm: str | None = None,
+    seed: int | None = None,
+    set: Mapping[str, Any] | None = None,
+    plugins: Iterable[str | Path] = (),
+) -> Config:
+    """The config of a preset or of a TOML file, with changes.
+
+    Args:
+        name: a preset's name, or the path of a file that ends in .toml.
+        algorithm: instead of the preset's own.
+        seed: instead of the preset's own.
+        set: dotted key to value, such as {"learner.d_local": 0.02}.
+        plugins: Python files with algorithms or worlds of your own.
+
+    Example:
+        >>> preset("reacher-init-state", algorithm="fedprox").algorithm.mu
+        0.02
+    """
+    layers = _layers(name)
+    values = reduce(_merged, layers)
+    files = [str(Path(p).resolve()) for p in (*values.get("plugins", ()), *plugins)]
+    for path in files:
+        load_plugin(Path(path))
+    values = _for_algorithm(layers, algorithm or _table(values, "algorithm").get("name", ""))
+    values |= {"preset": name, "plugins": files}
+    if seed is not None:
+        values["seed"] = seed
+    for key, value in (set or {}).items():
+        _set(values, key, value)
+    return from_mapping(values)
+
+
+def presets() -> dict[str, str]:
+    """Name and one line about each preset."""
+    files = sorted(_preset_folder().iterdir(), key=lambda f: f.name)
+    names = [f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")]
+    return {
+        name: _parse(_preset_text(name), name).get("summary", "")
+        for name in names
+        if not name.startswith("_")
+    }
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """ "learner.d_local=0.02" as key and value; the value is TOML, or else a plain string.
+
+    Example:
+        >>> parse_assignment("algorithm.distance=kl")
+        ('algorithm.distance', 'kl')
+        >>> parse_assignment("learner.hidden=[32, 32]")
+        ('learner.hidden', [32, 32])
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"'{text}' is not of the form dotted.key=value")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def load_plugin(path: Path) -> None:
+    """Runs a user's Python file, which registers what it defines.
+
+    Raises:
+        UserError: there is no such file. What the file itself raises is its author's to see.
+    """
+    if not path.is_file():
+        raise UserError(f"the plugin {path} is not a file")
+    spec = importlib.util.spec_from_file_location(f"fedkl_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"the plugin {path} is not a Python file")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def _check(config: Config) -> None:
+    """What no field can check by itself."""
+    n, k = config.federation.clients, config.federation.clients_per_round
+    if k > n:
+        raise UserError(
+            f"federation.clients_per_round must be at most federation.clients ({n}), not {k}"
+        )
+    for group, bounds in (("learner", "c2_bounds"), ("algorithm", "c1_bounds")):
+        low, high = getattr(getattr(config, group), bounds, (0, 1))
+        if low > high:
+            raise UserError(f"{group}.{bounds} must be in ascending order, not {low}, {high}")
+
+
+def _layers(name: str) -> list[dict[str, Any]]:
+    """What a preset or file extends, then itself."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"there is no config file '{name}'")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"the config file {name} cannot be read: {error}") from error
+        values = _parse(text, name)
+    else:
+        if name not in presets() and not name.startswith("_"):
+            raise UserError(f"there is no preset '{name}'; there is: {', '.join(presets())}")
+        values = _parse(_preset_text(name), name)
+    values.pop("summary", None)
+    below = [layer for other in values.pop("extends", []) for layer in _layers(other)]
+    return [*below, values]
+
+
+def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
+    """The layers merged as they stand for one algorithm.
+
+    Each layer's `per_algorithm` part belongs to that layer, so that a file can overrule what a
+    preset it extends says of an algorithm. Settings given for another algorithm are left out.
+    """
+    ALGORITHMS[which]
+    result: dict[str, Any] = {}
+    named = None
+    for layer in layers:
+        layer = dict(layer)
+        special = layer.pop("per_algorithm", {}).get(which, {})
+        table = _table(layer, "algorithm")
+        named = table.get("name", named)
+        layer["algorithm"] = (table if named == which else {}) | {"name": which}
+        result = _merged(_merged(result, layer), special)
+    return result
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{name} is not valid TOML: {error}") from error
+
+
+def _preset_folder() -> Any:
+    return resources.files("fedkl") / "presets"
+
+
+def _preset_text(name: str) -> str:
+    return (_preset_folder() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """The table `name` of values, made if it is not there."""
+    table = values.setdefault(name, {})
+    if not isinstance(table, dict):
+        raise UserError(f"{name} must be a table of settings, not {table!r}")
+    return table
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *group, name = key.split(".")
+    if len(group) > 1:
+        raise UserError(f"{key} is not a setting; settings are of the form group.name")
+    table = _table(values, group[0]) if group else values
+    table[name] = value

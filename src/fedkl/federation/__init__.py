@@ -1,0 +1,1 @@
+"""The server's side: select, broadcast, train, validate, aggregate, evaluate."""

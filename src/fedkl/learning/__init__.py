@@ -1,0 +1,1 @@
+"""Local training: what one client does with its own data."""

@@ -1,0 +1,32 @@
+"""The paper's rule for adaptive penalty coefficients, for c2 and c1 alike."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Number = Float[Array, ""] | float
+
+
+def towards_target(
+    coefficient: Float[Array, ""],
+    measured: Float[Array, ""],
+    target: Number,
+    bounds: tuple[Number, Number],
+) -> Float[Array, ""]:
+    """The paper's adaptive rule for c1 and c2 ("Adaptive Penalty Coefficients").
+
+    Halves the coefficient when the measured distance is below target / 1.1, doubles it when it is
+    above 1.1 * target, and keeps it inside `bounds`.
+
+    Example:
+        >>> float(towards_target(jnp.array(1.0), jnp.array(0.5), 0.1, (0.1, 20.0)))
+        2.0
+        >>> float(towards_target(jnp.array(1.0), jnp.array(0.105), 0.1, (0.1, 20.0)))
+        1.0
+        >>> float(towards_target(jnp.array(0.15), jnp.array(0.01), 0.1, (0.1, 20.0)))
+        0.10000000149011612
+    """
+    factor = jnp.where(measured < target / 1.1, 0.5, jnp.where(measured > target * 1.1, 2.0, 1.0))
+    low, high = bounds
+    return jnp.clip(coefficient * factor, low, high)

@@ -1,0 +1,63 @@
+"""The critic: a tanh MLP that estimates the value of a state, with its own optimiser."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from fedkl.learning import minibatches
+from fedkl.learning.networks import MLP
+from fedkl.learning.settings import CriticSettings
+from fedkl.worlds.base import World
+
+
+class CriticBatch(NamedTuple):
+    """What the critic learns from: states and their target values."""
+
+    observation: Float[Array, "m o"]
+    target: Float[Array, " m"]
+    weight: Float[Array, " m"]
+
+
+def new_critic(world: World, settings: CriticSettings, key: PRNGKeyArray) -> MLP:
+    """A critic for the observations of `world`."""
+    return MLP((world.observation_size, *settings.hidden, 1), key)
+
+
+def values(critic: MLP, observation: Float[Array, "*b o"]) -> Float[Array, "*b"]:
+    """The critic's value of each state."""
+    return critic(observation)[..., 0]
+
+
+def optimiser(settings: CriticSettings) -> optax.GradientTransformation:
+    """Adam at the critic's own step size."""
+    return optax.adam(settings.learning_rate)
+
+
+def improve_critic(
+    settings: CriticSettings,
+    critic: MLP,
+    optimiser_state: PyTree,
+    batch: CriticBatch,
+    key: PRNGKeyArray,
+) -> tuple[MLP, PyTree]:
+    """Regresses the critic on the batch's targets for the configured epochs.
+
+    Returns:
+        The critic and its optimiser's state.
+    """
+
+    def gradient(critic: MLP, part: CriticBatch, _: Array) -> MLP:
+        def loss(critic: MLP) -> Float[Array, ""]:
+            error = values(critic, part.observation) - part.target
+            squares = sum(jnp.sum(w**2) for w in critic.weights)
+            return minibatches.weighted_mean(error**2, part.weight) + settings.l2 * squares
+
+        return jax.grad(loss)(critic)
+
+    batches = minibatches.shuffled(batch, settings.epochs, settings.minibatch, key)
+    return minibatches.descend(gradient, optimiser(settings), critic, optimiser_state, batches)

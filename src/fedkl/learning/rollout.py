@@ -1,0 +1,68 @@
+"""Running a policy in a world: whole episodes, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from fedkl.worlds.base import World
+
+Act = Callable[[Float[Array, "n o"], PRNGKeyArray], Array]
+
+
+class Trajectories(NamedTuple):
+    """n episodes of at most h steps. Entries after an episode's end have `mask` false."""
+
+    observation: Float[Array, "h n o"]
+    action: Array
+    reward: Float[Array, "h n"]
+    terminated: Bool[Array, "h n"]
+    mask: Bool[Array, "h n"]
+    last_observation: Float[Array, "n o"]
+
+    def returns(self) -> Float[Array, " n"]:
+        """The undiscounted sum of each episode's rewards."""
+        return jnp.sum(jnp.where(self.mask, self.reward, 0.0), axis=0)
+
+
+def episodes_for(world: World, steps: int) -> int:
+    """How many whole episodes fill `steps` steps (at full length)."""
+    return -(-steps // world.horizon)
+
+
+def rollout(
+    world: World, params: PyTree, act: Act, episodes: int, key: PRNGKeyArray
+) -> Trajectories:
+    """Runs `episodes` episodes of one client's world at once.
+
+    Args:
+        world: the world.
+        params: that client's row of the world's params.
+        act: maps a batch of observations and a key to a batch of actions.
+        episodes: how many.
+        key: for everything random in it.
+    """
+    reset_key, step_key = jax.random.split(key)
+    state, observation = jax.vmap(world.reset, in_axes=(None, 0))(
+        params, jax.random.split(reset_key, episodes)
+    )
+
+    def one_step(carry, key):  # type: ignore[no-untyped-def]
+        state, observation, alive = carry
+        act_key, world_key = jax.random.split(key)
+        action = act(observation, act_key)
+        next_state, next_observation, reward, terminated = jax.vmap(
+            world.step, in_axes=(None, 0, 0, 0)
+        )(params, state, action, jax.random.split(world_key, episodes))
+        seen = (observation, action, reward, terminated & alive, alive)
+        return (next_state, next_observation, alive & ~terminated), seen
+
+    start = (state, observation, jnp.ones(episodes, bool))
+    keys = jax.random.split(step_key, world.horizon)
+    (_, last_observation, _), seen = jax.lax.scan(one_step, start, keys)
+    observation, action, reward, terminated, alive = seen
+    return Trajectories(observation, action, reward, terminated, alive, last_observation)

@@ -1,0 +1,95 @@
+"""The settings of local training: everything Algorithm 2 does on one client."""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+
+from fedkl.settings import setting
+
+ACROSS_ROUNDS = ("kept", "averaged", "reset")
+"""What becomes of an adaptive coefficient between rounds: every client keeps its own, the server
+averages it with the parameters and sends it back, or it starts anew."""
+
+
+class LearnerSettings(eqx.Module):
+    """One client's policy optimisation (the paper's equation for h_n and its three phases)."""
+
+    iterations: int = setting(20, "I: local iterations in a round", low=1, static=True)
+    steps: int = setting(
+        2048, "T: steps an iteration collects, filled up to whole episodes", low=1, static=True
+    )
+    epochs: int = setting(10, "E: passes over an iteration's data", low=1, static=True)
+    minibatch: int = setting(64, "samples in a gradient step", low=1, static=True)
+    learning_rate: float = setting(1e-3, "step size of the policy", above=0)
+    optimiser: str = setting("sgd", "the policy's optimiser", choices=("sgd", "adam"), static=True)
+    max_gradient_norm: float = setting(
+        math.inf,
+        "longer policy gradients are shortened to this norm; inf: never",
+        above=0,
+        static=True,
+    )
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "widths of the policy's tanh layers", low=1, static=True
+    )
+    initial_log_std: float = setting(0.0, "log standard deviation of a new Gaussian policy")
+    output_scale: float = setting(
+        0.01, "factor on the initial weights of the policy's last layer", low=0
+    )
+    discount: float = setting(0.99, "gamma", low=0, high=1)
+    gae_lambda: float = setting(0.95, "lambda of generalised advantage estimation", low=0, high=1)
+    bootstrap_truncation: bool = setting(
+        True, "take the critic's value after a time-limit end (false: take 0)", static=True
+    )
+    standardise_advantages: bool = setting(
+        True, "give each batch's advantages mean 0 and deviation 1", static=True
+    )
+    ratio_bounds: tuple[float, float] = setting(
+        (0.0, math.inf), "the importance ratio is clipped to this range", low=0
+    )
+    observation_clip: float = setting(
+        5.0, "standardised observations are clipped to plus or minus this", above=0
+    )
+    reward_clip: float = setting(10.0, "scaled rewards are clipped to plus or minus this", above=0)
+    d_local: float = setting(0.01, "target KL(pi_{i-1} || pi_i) of an iteration", above=0)
+    c2: float = setting(1.0, "first coefficient of the local KL penalty", above=0)
+    c2_bounds: tuple[float, float] = setting((1e-3, 20.0), "range of c2", above=0)
+    c2_cap_by_advantage: bool = setting(
+        False, "also keep c2 below max advantage / measured KL", static=True
+    )
+    c2_across_rounds: str = setting("kept", "c2 between rounds", choices=ACROSS_ROUNDS, static=True)
+    guard: bool = setting(
+        True, "roll back an iteration that leaves the trust region, and halve the step", static=True
+    )
+    guard_multiple: float = setting(
+        3.0, "the trust region ends at this multiple of d_local", above=1
+    )
+    uniform_exploration: float = setting(
+        0.0,
+        "probability of an action uniform in [0, 1] until a client finished its first iteration",
+        low=0,
+        high=1,
+        static=True,
+    )
+
+
+class CriticSettings(eqx.Module):
+    """The state-value network and its own optimiser (Adam)."""
+
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "widths of the critic's tanh layers", low=1, static=True
+    )
+    learning_rate: float = setting(1e-3, "Adam's step size", above=0)
+    epochs: int = setting(10, "passes over an iteration's data", low=1, static=True)
+    minibatch: int = setting(64, "samples in a gradient step", low=1, static=True)
+    l2: float = setting(0.0, "weight of the squared weights in the loss", low=0)
+    targets: str = setting(
+        "gae",
+        "regression targets: advantage plus value, or discounted returns",
+        choices=("gae", "returns"),
+        static=True,
+    )
+    replay_previous: bool = setting(
+        False, "train on the previous iteration's batch as well", static=True
+    )

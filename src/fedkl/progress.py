@@ -1,0 +1,78 @@
+"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class RoundProgress:
+    """Shows rounds as they finish. Use as a context manager."""
+
+    def __init__(self, console: Console, label: str, rounds: int, done: int = 0) -> None:
+        """Args:
+        console: where to show it.
+        label: what is running.
+        rounds: how many rounds there are.
+        done: how many were finished before.
+        """
+        self._console = console
+        self._rounds = rounds
+        self._start, self._first = time.monotonic(), done
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("round {task.completed}/{task.total}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[now]}"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task(label, total=rounds, completed=done, now="compiling")
+
+    def __enter__(self) -> RoundProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, record: dict[str, Any]) -> None:
+        """The record of a finished round."""
+        now = describe(record)
+        self._bar.update(self._task, completed=record["round"], now=now)
+        if not self._console.is_terminal:
+            left = self._seconds_left(record["round"])
+            self._console.print(
+                f"round {record['round']}/{self._rounds}  {now}  {left:.0f} s left",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+    def _seconds_left(self, done: int) -> float:
+        passed = time.monotonic() - self._start
+        return passed / max(done - self._first, 1) * (self._rounds - done)
+
+
+def describe(record: dict[str, Any]) -> str:
+    """One round in a few words: return, divergences, and what went wrong if anything did."""
+    parts = []
+    if record["return_mean"] is not None:
+        parts.append(f"return {record['return_mean']:.2f}")
+    if record["kl_local"] is not None:
+        parts.append(f"kl local {record['kl_local']:.4f} global {record['kl_global']:.3f}")
+    if record["guarded"]:
+        parts.append(f"guarded {record['guarded']}")
+    for rejected in record["rejected"]:
+        parts.append(f"client {rejected['client']} left out ({rejected['reason']})")
+    return "  ".join(parts)

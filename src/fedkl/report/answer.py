@@ -1,0 +1,146 @@
+"""What the runs say, in words that claim no more than they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedkl.report.groups import Group
+from fedkl.report.runs import LoadedRun
+from fedkl.report.settings_view import differing, flat
+from fedkl.report.statistics import (
+    Estimate,
+    difference,
+    estimate,
+    iqm,
+    probability_of_improvement,
+)
+from fedkl.report.table import number
+
+_ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true median too seldom
+
+
+def answer(groups: Sequence[Group]) -> str:
+    """One or two sentences: what ended best, by how much, and how far to trust it."""
+    groups = [group for group in groups if group.evaluated]
+    if not groups:
+        return "No round has been evaluated yet, so there is no return to report."
+    ranked = sorted(groups, key=lambda group: -float(iqm(group.finals())))
+    best = ranked[0]
+    if len(ranked) == 1:
+        return _alone(best)
+    ends = sorted({group.last_round for group in groups})
+    if len(ends) > 1:
+        reached = ", ".join(f"{group.algorithm} {group.last_round}" for group in groups)
+        return (
+            f"The algorithms have not been evaluated up to the same round ({reached}), so none of "
+            "them is called best."
+        )
+    gap = difference(best.finals(), ranked[1].finals())
+    ended = f"{best.algorithm} ended with the highest return after {ends[0]} rounds"
+    lead = f"{number(gap.value)} above {ranked[1].algorithm}"
+    if gap.low is None or gap.high is None:
+        return (
+            f"{ended}: {_with_interval(estimate(best.finals()))}, {lead}. A single seed cannot "
+            "tell such a difference from chance."
+        )
+    verdict = (
+        "the interval does not include zero"
+        if gap.low > 0
+        else "the interval includes zero, so these runs do not separate the two"
+    )
+    return (
+        f"Over {_seeds(groups)}, {ended}: {_with_interval(estimate(best.finals()))}. That is {lead}"
+        f" (95 % interval of the difference {number(gap.low)} to {number(gap.high)}): {verdict}."
+    )
+
+
+def _alone(group: Group) -> str:
+    ended = (
+        f"{group.algorithm} ended with a return of {_with_interval(estimate(group.finals()))} "
+        f"after {_count(group.last_round, 'round')}"
+    )
+    if len(group.counted) == 1:
+        return f"{ended}, in one run; how much that varies between seeds, one run cannot tell."
+    return f"Over {_seeds([group])}, {ended}."
+
+
+def _with_interval(value: Estimate) -> str:
+    if value.low is None:
+        return number(value.value)
+    return f"{number(value.value)} (95 % interval {number(value.low)} to {number(value.high)})"
+
+
+def _seeds(groups: Sequence[Group]) -> str:
+    counts = sorted({len(group.counted) for group in groups})
+    if len(counts) > 1:
+        return f"{counts[0]} to {counts[-1]} seeds for each algorithm"
+    return f"{counts[0]} seeds for each algorithm" if len(groups) > 1 else f"{counts[0]} seeds"
+
+
+def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
+    """The probability that a run of the first algorithm ends above one of each other.
+
+    Only of algorithms with two seeds or more, evaluated up to the same round as the first.
+    """
+    groups = [group for group in groups if group.evaluated and len(group.counted) > 1]
+    if not groups:
+        return []
+    first = groups[0]
+    return [
+        (
+            first.algorithm,
+            other.algorithm,
+            probability_of_improvement(first.finals(), other.finals()),
+        )
+        for other in groups[1:]
+        if other.last_round == first.last_round
+    ]
+
+
+def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[str]) -> list[str]:
+    """What a careful reader has to know before believing the numbers."""
+    found = []
+    for group in groups:
+        if not group.finished:
+            names = ", ".join(run.name for run in group.counted if not run.finished)
+            found.append(f"Not finished, and counted as far as they got: {names}.")
+        if group.left_out:
+            names = ", ".join(run.name for run in group.left_out)
+            found.append(f"Left out of the statistics because they have not finished: {names}.")
+    if missing:
+        found.append(f"Planned, but without a finished round: {', '.join(missing)}.")
+    for run in runs:
+        if run.not_finite:
+            rounds = _count(run.not_finite, "evaluated round")
+            found.append(
+                f"The return of {run.name} was not a finite number in {rounds}; "
+                f"those rounds are missing for every seed of {run.algorithm}."
+            )
+    if unequal := _unequal_settings(runs):
+        found.append(
+            "The runs differ in more than algorithm and seed, which may explain differences "
+            f"between them: {', '.join(unequal)}."
+        )
+    counts = [len(group.counted) for group in groups if len(group.counted) > 1]
+    if counts and min(counts) < _ENOUGH_SEEDS:
+        found.append(
+            f"With so few seeds ({min(counts)}) the intervals are rough and rather too narrow."
+        )
+    return found
+
+
+def _unequal_settings(runs: Sequence[LoadedRun]) -> list[str]:
+    """The settings that differ although neither the algorithm nor the seed explains it."""
+    keys = [
+        key
+        for key in differing([flat(run.config) for run in runs])
+        if key != "seed" and not key.startswith("algorithm.")
+    ]
+    for algorithm in dict.fromkeys(run.algorithm for run in runs):
+        same = [flat(run.config) for run in runs if run.algorithm == algorithm]
+        keys += [key for key in differing(same) if key.startswith("algorithm.")]
+    return list(dict.fromkeys(keys))
+
+
+def _count(number_of: int, noun: str) -> str:
+    return f"{number_of} {noun}" if number_of == 1 else f"{number_of} {noun}s"

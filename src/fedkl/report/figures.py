@@ -1,0 +1,259 @@
+"""The figures of a report.
+
+All figures of quantities over rounds speak one language: a thin line is a seed, the thick line
+the interquartile mean over seeds, the band its 95 % bootstrap interval; a colour is an algorithm.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedkl.errors import UserError
+from fedkl.report.groups import Group
+from fedkl.report.plotting import canvas, finish, limit, log_axis, mark_setting, plot
+from fedkl.report.runs import LoadedRun
+from fedkl.report.statistics import FloatArray, iqm
+from fedkl.report.style import MUTED, RC, colours
+from fedkl.report.table import minus, number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PNG_DPI = 200
+_NOISY = 1.3
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure ready to be written.
+
+    Attributes:
+        name: the stem of its files.
+        caption: what to see, in a sentence or three.
+        svg: the picture as SVG text.
+        png: the picture as PNG bytes.
+    """
+
+    name: str
+    caption: str
+    svg: str
+    png: bytes
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure and its caption."""
+
+    figure: Figure
+    caption: str
+
+
+def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
+    """Draws every figure that the runs have numbers for.
+
+    Args:
+        groups: the runs by algorithm.
+        target: the return marked as the target.
+
+    Returns:
+        The pictures by name.
+    """
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "a report needs matplotlib; install it with: pip install 'fedkl[report]'"
+        ) from error
+    with matplotlib.rc_context(RC):
+        drawings = {
+            "learning_curves": _learning_curves(groups, target),
+            "worst_client": _worst_client(groups),
+            "client_spread": _client_spread(groups),
+            "client_returns": _client_returns(groups),
+            "return_by_megabytes": _return_by_megabytes(groups),
+            "kl_local": _kl_local(groups),
+            "kl_global": _kl_global(groups),
+            "c1": _coefficient(groups, "c1", "penalty on the distance to the global policy"),
+            "c2": _coefficient(groups, "c2", "penalty on the step of local training"),
+            "guarded": _trouble(groups, "guarded", "rolled-back iterations so far"),
+            "rejected": _trouble(groups, "rejected", "rejected updates so far"),
+        }
+        return {
+            name: Picture(name, drawing.caption, *_rendered(drawing.figure))
+            for name, drawing in drawings.items()
+            if drawing is not None
+        }
+
+
+def _rendered(figure: Figure) -> tuple[str, bytes]:
+    svg, png = io.BytesIO(), io.BytesIO()
+    # Without a date and a version the same runs give the same file.
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    figure.set_layout_engine("none")  # the layout is made; making it again takes half the time
+    figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
+    return svg.getvalue().decode("utf-8"), png.getvalue()
+
+
+def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing | None:
+    figure, axes = canvas(6.2, 3.7)
+    drawn = plot(axes, groups, "return_mean")
+    if not drawn:
+        return None
+    shades = colours(group.algorithm for group in groups)
+    label = "deterministic policy"
+    for group in groups:
+        deterministic = group.curves("deterministic_return_mean").thinned()
+        if deterministic.rounds.size:
+            x, y = deterministic.rounds, deterministic.iqm
+            axes.plot(x, y, color=shades[group.algorithm], lw=1, ls=(0, (4, 2)))
+            axes.plot([], [], color=MUTED, lw=1, ls=(0, (4, 2)), label=label)
+            label = "_"
+            drawn.append(y[None, :])
+    unfinished = [run for group in groups for run in group.left_out]
+    for run in unfinished:
+        axes.plot(run.rounds, run.series("return_mean"), "o:", ms=2, lw=1, c=shades[run.algorithm])
+    if target is not None:
+        axes.axhline(target, color=MUTED, lw=0.9, ls=":", label=f"target {minus(number(target))}")
+    note = limit(axes, groups, "return_mean", drawn, "low", target)
+    finish(axes, "mean return over clients")
+    caption = (
+        "Return of the global policy with its own exploration noise (solid) and with the mean "
+        "action (dashed), averaged over clients."
+    )
+    dotted = " Dotted lines are unfinished runs, which are not counted." if unfinished else ""
+    return Drawing(figure, caption + note + dotted)
+
+
+def _worst_client(groups: Sequence[Group]) -> Drawing | None:
+    figure, axes = canvas()
+    drawn = plot(axes, groups, "return_min")
+    if not drawn:
+        return None
+    note = limit(axes, groups, "return_min", drawn, "low")
+    finish(axes, "return of the worst client")
+    return Drawing(
+        figure,
+        "The lowest client's return in each evaluated round: a federation is only as fair as this "
+        "line is high." + note,
+    )
+
+
+def _client_spread(groups: Sequence[Group]) -> Drawing | None:
+    figure, axes = canvas()
+    drawn = plot(axes, groups, "return_std", width=_NOISY)
+    if not drawn:
+        return None
+    note = limit(axes, groups, "return_std", drawn, "high")
+    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    finish(axes, "standard deviation over clients")
+    return Drawing(
+        figure,
+        "How far the clients' returns lie apart; lower means that one policy serves them more "
+        "equally." + note,
+    )
+
+
+def _client_returns(groups: Sequence[Group]) -> Drawing | None:
+    figure, axes = canvas()
+    shades = colours(group.algorithm for group in groups)
+    drawn = False
+    for group in groups:
+        ranked = [np.sort(clients) for clients in group.client_returns()] if group.evaluated else []
+        colour = shades[group.algorithm]
+        for clients in ranked:
+            ranks = np.arange(1, clients.size + 1)
+            axes.plot(ranks, clients, "o", ms=3, mew=0, alpha=0.35, color=colour)
+        if ranked and len({clients.size for clients in ranked}) == 1:
+            middle = iqm(np.stack(ranked))
+            ranks = np.arange(1, middle.size + 1)
+            mark = "o" if middle.size <= 40 else ""
+            axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=group.algorithm)
+            drawn = True
+    if not drawn:
+        return None
+    finish(axes, "mean return, final rounds", "clients, from the worst off to the best off")
+    return Drawing(
+        figure,
+        "Every client's mean return over the final rounds, sorted within each run; small dots are "
+        "seeds. A curve that drops at the left leaves clients behind.",
+    )
+
+
+def _return_by_megabytes(groups: Sequence[Group]) -> Drawing | None:
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = canvas()
+    drawn = plot(axes, groups, "return_mean", over=lambda run: run.megabytes)
+    if not drawn or not any(run.megabytes[-1] > 0 for g in groups for run in g.counted):
+        return None
+    note = limit(axes, groups, "return_mean", drawn, "low")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+    axes.set_xlim(left=0)
+    finish(axes, "mean return over clients", "communicated so far (MB, both ways, all clients)")
+    return Drawing(figure, "What the traffic buys: further left is cheaper." + note)
+
+
+def _kl_local(groups: Sequence[Group]) -> Drawing | None:
+    figure, axes = canvas()
+    drawn = plot(axes, groups, "kl_local", width=_NOISY)
+    if not drawn:
+        return None
+    mark_setting(axes, groups, "learner", "d_local")
+    log_axis(axes, drawn)
+    finish(axes, "KL divergence of a local step")
+    return Drawing(
+        figure,
+        "How far one iteration of local training moves the policy, mean over clients and "
+        "iterations (logarithmic axis). The adaptive penalty c2 steers it to d_local.",
+    )
+
+
+def _kl_global(groups: Sequence[Group]) -> Drawing | None:
+    figure, axes = canvas()
+    drawn = plot(axes, groups, "kl_global", width=_NOISY)
+    if not drawn:
+        return None
+    marked = mark_setting(axes, groups, "algorithm", "d_global")
+    log_axis(axes, drawn)
+    finish(axes, "distance to the global policy")
+    steered = " An algorithm with d_global steers it there." if marked else ""
+    return Drawing(
+        figure,
+        "How far the clients' policies have drifted from the global one at the end of a round, "
+        f"mean over clients (logarithmic axis).{steered}",
+    )
+
+
+def _coefficient(groups: Sequence[Group], key: str, meaning: str) -> Drawing | None:
+    figure, axes = canvas()
+    drawn = plot(axes, groups, key, width=_NOISY)
+    if not drawn:
+        return None
+    log_axis(axes, drawn)
+    finish(axes, f"coefficient {key}")
+    return Drawing(figure, f"{key}, the {meaning}, mean over clients (logarithmic axis).")
+
+
+def _trouble(groups: Sequence[Group], key: str, label: str) -> Drawing | None:
+    """Running totals of what should not happen; None if it never did."""
+
+    def total(run: LoadedRun) -> FloatArray:
+        return np.nancumsum(run.rejections if key == "rejected" else run.series(key))
+
+    if not any(total(run)[-1] > 0 for group in groups for run in group.counted):
+        return None
+    figure, axes = canvas()
+    plot(axes, groups, total)
+    axes.set_ylim(bottom=0)
+    finish(axes, label)
+    meaning = {
+        "guarded": "Iterations of local training that were undone because they went wrong, added "
+        "up over rounds. A line that keeps climbing asks for smaller steps.",
+        "rejected": "Client updates that the server refused to aggregate, added up over rounds.",
+    }
+    return Drawing(figure, meaning[key])

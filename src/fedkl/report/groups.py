@@ -1,0 +1,132 @@
+"""The runs of one algorithm side by side: which of them count, and their common rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from fedkl.report.runs import LoadedRun
+from fedkl.report.statistics import FloatArray, IntArray, final_window, iqm
+
+MOST_POINTS = 200  # of a curve in a figure
+Series = str | Callable[[LoadedRun], FloatArray]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One quantity of several runs over the rounds in which every one of them has it.
+
+    Attributes:
+        rounds: the rounds, shape (rounds,).
+        values: one row a run, shape (runs, rounds).
+    """
+
+    rounds: IntArray
+    values: FloatArray
+
+    def thinned(self) -> Curves:
+        """At most `MOST_POINTS` points, each the mean of a few neighbouring rounds.
+
+        A thousand noisy points hide their trend, and a page with twenty such runs is heavy.
+        """
+        n = self.rounds.size
+        starts = np.arange(0, n, max(1, math.ceil(n / MOST_POINTS)))
+        sizes = np.diff(starts, append=n)
+        if n == starts.size:
+            return self
+        values = np.add.reduceat(self.values, starts, axis=1) / sizes
+        return Curves(np.add.reduceat(self.rounds, starts) // sizes, values)
+
+    @property
+    def iqm(self) -> FloatArray:
+        """The interquartile mean over the runs, for each round."""
+        return iqm(self.values)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one algorithm.
+
+    Attributes:
+        algorithm: its name.
+        counted: the runs that enter the statistics: the finished ones; or, while none has
+            finished, all that have been evaluated.
+        left_out: the other runs.
+    """
+
+    algorithm: str
+    counted: tuple[LoadedRun, ...]
+    left_out: tuple[LoadedRun, ...]
+
+    @property
+    def finished(self) -> bool:
+        """True if the statistics are those of finished runs."""
+        return all(run.finished for run in self.counted)
+
+    @property
+    def evaluated(self) -> bool:
+        """True if there is a round in which every counted run was evaluated."""
+        return self.curves("return_mean").rounds.size > 0
+
+    @property
+    def last_round(self) -> int:
+        """The last round that was evaluated in every counted run."""
+        return int(self.curves("return_mean").rounds[-1])
+
+    def curves(self, series: Series) -> Curves:
+        """A quantity of the counted runs over their common rounds.
+
+        Args:
+            series: the key of the metrics record, or a function from a run to its values.
+        """
+        return aligned(self.counted, series)
+
+    def finals(self, series: Series = "return_mean") -> FloatArray:
+        """The mean over the final window, for each counted run."""
+        values = self.curves(series).values
+        return values[:, -final_window(values.shape[1]) :].mean(axis=1)
+
+    def client_returns(self) -> list[FloatArray]:
+        """The mean return of each client over the final window, for each counted run."""
+        rounds = self.curves("return_mean").rounds
+        window = rounds[-final_window(rounds.size) :]
+        per_client = [run.per_client() for run in self.counted]
+        return [
+            np.mean([clients[int(r)] for r in window if int(r) in clients], axis=0)
+            for clients in per_client
+            if any(int(r) in clients for r in window)
+        ]
+
+
+def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
+    """The runs by algorithm, in the order in which the algorithms first appear."""
+    names = list(dict.fromkeys(run.algorithm for run in runs))
+    return [_group(name, [run for run in runs if run.algorithm == name]) for name in names]
+
+
+def _group(algorithm: str, runs: Sequence[LoadedRun]) -> Group:
+    evaluated = [run for run in runs if np.isfinite(run.series("return_mean")).any()]
+    finished = [run for run in evaluated if run.finished]
+    counted = finished or evaluated or list(runs)
+    left_out = [run for run in runs if not any(run is other for other in counted)]
+    return Group(algorithm, tuple(counted), tuple(left_out))
+
+
+def aligned(runs: Sequence[LoadedRun], series: Series) -> Curves:
+    """A quantity of some runs over the rounds in which every one of them has a finite value.
+
+    A round that one run lacks is dropped for all: else the set of seeds would change along the
+    curve, and a jump could be a seed that left.
+    """
+    found = []
+    for run in runs:
+        values = run.series(series) if isinstance(series, str) else series(run)
+        has = np.isfinite(values)
+        found.append((run.rounds[has], values[has]))
+    rounds = reduce(np.intersect1d, [r for r, _ in found])
+    values = np.stack([v[np.isin(r, rounds)] for r, v in found])
+    return Curves(rounds, values)

@@ -1,0 +1,121 @@
+"""What the page says about how its numbers are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedkl.report.groups import MOST_POINTS, Group
+from fedkl.report.statistics import RESAMPLES, final_window
+
+
+def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> str:
+    """Where the target comes from."""
+    if target is None:
+        return ""
+    if given:
+        return "as asked for."
+    if len(groups) == 1:
+        return (
+            "where the algorithm itself ended (but no lower than half-way from the first to the "
+            "highest value of its curve)."
+        )
+    return (
+        "where the second-best algorithm ended (but no lower than half-way from the first to the "
+        "highest value of the best algorithm's curve)."
+    )
+
+
+def legend(groups: Sequence[Group]) -> str:
+    """How to read the figures."""
+    text = (
+        "In all figures a colour is an algorithm. Thin lines are seeds, the thick line is the "
+        "interquartile mean over seeds, and the band is its 95 % bootstrap interval."
+    )
+    if all(len(group.counted) == 1 for group in groups):
+        text = "In all figures a colour is an algorithm, and a line is its one run."
+    if any(run.rounds.size > MOST_POINTS for group in groups for run in group.counted):
+        text += (
+            " Each point is the mean of a few neighbouring rounds, so that a line has at most "
+            f"{MOST_POINTS} of them."
+        )
+    return text
+
+
+def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """Terms and their definitions."""
+    evaluated = [g.curves("return_mean").rounds.size for g in groups if g.evaluated]
+    windows = sorted({final_window(size) for size in evaluated}) or [1]
+    here = " or ".join(str(window) for window in windows)
+    several = any(len(group.counted) > 1 for group in groups)
+    entries = [
+        (
+            "Return",
+            "The mean over clients of each client's mean return, of the global policy as it acts "
+            "in training, with exploration. The deterministic policy takes the mean action.",
+        ),
+        (
+            "Final return",
+            "The mean over the last tenth of the evaluated rounds, rounded down and at least one "
+            f"(here {here}), for each seed.",
+        ),
+        (
+            "Best",
+            "The highest return of any evaluated round of a seed. It picks the luckiest "
+            "evaluation, so it flatters; compare final returns.",
+        ),
+        (
+            "Worst client",
+            "The lowest of the clients' mean returns over the same final rounds. The figure over "
+            "rounds shows the lowest return of each single evaluation, which lies lower.",
+        ),
+        (
+            "To target",
+            "The first evaluated round in which the curve of the algorithm (the interquartile mean "
+            "over seeds) reaches the target, and the traffic and time up to the end of that round, "
+            "mean over seeds. “Never” means: not within these rounds.",
+        ),
+        (
+            "MB",
+            "10⁶ bytes, to and from all selected clients together.",
+        ),
+        (
+            "Seconds",
+            "Wall-clock time of the rounds. It depends on the machine and on what ran beside it.",
+        ),
+    ]
+    if several:
+        entries += [
+            (
+                "Across seeds",
+                "The interquartile mean: the mean of the middle half of the seeds, with the seeds "
+                "at the cut counted in part.",
+            ),
+            (
+                "95 % interval",
+                f"Percentile bootstrap over seeds, {RESAMPLES} draws from a fixed seed, each round "
+                "on its own. It tells how the number might change with other seeds of the same "
+                "experiment, nothing else, and cannot reach beyond the lowest and the highest "
+                "seed. Differences resample each algorithm independently. The best algorithm is "
+                "named after looking, and no correction is made for comparing several.",
+            ),
+            (
+                "Probability of improvement",
+                "The share of pairs (a run of one, a run of the other) in which the first ends "
+                "higher; ties count one half; 0.5 means no difference.",
+            ),
+        ]
+    else:
+        entries.append(
+            (
+                "No interval",
+                "Each algorithm ran with one seed, and one seed says nothing about other seeds.",
+            )
+        )
+    entries.append(
+        (
+            "Unfinished runs",
+            "Where an algorithm has finished runs, only these are counted; else all its runs, up "
+            "to the last round that they share.",
+        )
+    )
+    return entries

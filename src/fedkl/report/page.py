@@ -1,0 +1,267 @@
+"""The report page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from fedkl.report.answer import answer, improvements, notes
+from fedkl.report.figures import Picture, draw
+from fedkl.report.groups import Group, grouped
+from fedkl.report.markup import (
+    Html,
+    bullets,
+    collapsed,
+    definitions,
+    figure,
+    html,
+    html_table,
+    paragraph,
+    preformatted,
+)
+from fedkl.report.method import legend, method, target_note
+from fedkl.report.runs import LoadedRun, load_runs, without_rounds
+from fedkl.report.settings_view import as_toml, differing, flat, shown
+from fedkl.report.statistics import Estimate
+from fedkl.report.style import colours
+from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
+
+# The sections of the page and the figures of each, in the order of reading.
+_SECTIONS = {
+    "Learning": ["learning_curves"],
+    "Clients and communication": [
+        "worst_client",
+        "client_spread",
+        "client_returns",
+        "return_by_megabytes",
+    ],
+    "Distances and penalties": ["kl_local", "kl_global", "c1", "c2"],
+    "Trouble": ["guarded", "rejected"],
+}
+_WITHOUT = {
+    "guarded": "No iteration of local training was rolled back.",
+    "rejected": "No client update was rejected.",
+}
+
+
+def write_report(directory: Path | str, target: float | None = None) -> Path:
+    """Writes `report.html`, and its figures as PNG and SVG into `figures/`.
+
+    Args:
+        directory: a run directory or a comparison directory; the report goes there too.
+        target: the return whose reaching is timed; by default see `statistics.default_target`.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: if there is nothing to report, or matplotlib is not installed.
+    """
+    directory = Path(directory)
+    runs = load_runs(directory)
+    groups = grouped(runs)
+    used = target_of(groups) if target is None else target
+    pictures = draw(groups, used)
+    _write_figures(directory / "figures", pictures)
+    page = Template(_resource("page.html")).substitute(
+        title=html(_title(runs)),
+        css=_resource("page.css"),
+        facts=html(_facts(runs)),
+        answer=html(minus(answer(groups))),
+        notes=bullets(notes(runs, groups, without_rounds(directory)), "notes"),
+        results=_results(runs, groups, used, given=target is not None),
+        legend=html(legend(groups)),
+        figures="\n".join(_section(title, pictures) for title in _SECTIONS),
+        runs=_runs(runs, used) + _rejections(runs),
+        settings=_settings(runs) + _versions(runs),
+        method=definitions(method(groups)),
+    )
+    path = directory / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _resource(name: str) -> str:
+    return (resources.files("fedkl.report") / name).read_text(encoding="utf-8")
+
+
+def _write_figures(folder: Path, pictures: Mapping[str, Picture]) -> None:
+    """Writes the pictures, and removes those of an earlier report that no longer exist."""
+    folder.mkdir(exist_ok=True)
+    for name in (name for names in _SECTIONS.values() for name in names):
+        svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+        if name in pictures:
+            svg.write_text(pictures[name].svg, encoding="utf-8")
+            png.write_bytes(pictures[name].png)
+        else:
+            svg.unlink(missing_ok=True)
+            png.unlink(missing_ok=True)
+
+
+def _title(runs: Sequence[LoadedRun]) -> str:
+    names = list(dict.fromkeys(run.algorithm for run in runs))
+    worlds = list(dict.fromkeys(str(run.setting("world", "name") or "") for run in runs))
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{listed} on {', '.join(worlds)}" if all(worlds) else listed
+
+
+def _facts(runs: Sequence[LoadedRun]) -> str:
+    presets = dict.fromkeys(str(run.config["preset"]) for run in runs if run.config.get("preset"))
+    clients = sorted({c.size for run in runs for c in run.per_client().values()})
+    seeds = sorted({run.seed for run in runs})
+    facts = [f"preset {', '.join(presets)}"] if presets else []
+    facts += [f"{_span(clients)} clients"] if clients else []
+    facts.append(f"{_span(sorted({int(run.rounds[-1]) for run in runs}))} rounds")
+    facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+    return " · ".join(facts)
+
+
+def _span(values: Sequence[int]) -> str:
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+
+
+def _results(
+    runs: Sequence[LoadedRun], groups: Sequence[Group], target: float | None, given: bool
+) -> str:
+    shades = colours(group.algorithm for group in groups)
+    rows = [
+        [
+            _named(row.algorithm, shades[row.algorithm], row.finished),
+            str(row.seeds),
+            _estimate(row.final),
+            _estimate(row.worst_client),
+            _estimate(row.best),
+            rounds_cell(row),
+            number(row.megabytes_to_target),
+            number(row.seconds_to_target),
+            number(row.seconds),
+        ]
+        for row in table(runs, target)
+    ]
+    header = ["Algorithm", "Seeds", "Final return", "Worst client", "Best"]
+    header += ["Rounds to target", "MB to target", "Seconds to target", "Seconds a run"]
+    parts = [html_table(header, rows)]
+    several = any(len(group.counted) > 1 for group in groups)
+    explained = (
+        "Numbers are interquartile means over seeds, in brackets their 95 % bootstrap interval."
+        if several
+        else "One seed for each algorithm, so there is no interval."
+    )
+    if target is not None:
+        explained += f" Target {minus(number(target))}: {target_note(target, given, groups)}"
+    parts.append(paragraph(explained, "small"))
+    for first, other, chance in improvements(groups):
+        parts.append(paragraph(_chance(first, other, chance)))
+    return "\n".join(parts)
+
+
+def _named(name: str, colour: str, finished: bool) -> Html:
+    tag = "" if finished else '<span class="tag">unfinished</span>'
+    chip = f'<span class="chip" style="background:{colour}"></span>'
+    return Html(f"{chip}<strong>{html(name)}</strong>{tag}")
+
+
+def _estimate(value: Estimate | None) -> Html:
+    if value is None:
+        return html(NOTHING)
+    text = minus(number(value.value))
+    if value.low is None:
+        return html(text)
+    bounds = minus(f"[{number(value.low)}, {number(value.high)}]")
+    return Html(f"{html(text)}<small>{html(bounds)}</small>")
+
+
+def _chance(first: str, other: str, chance: Estimate) -> str:
+    # Where all pairs agree every bootstrap draw agrees too: an interval of no width, not certainty.
+    if chance.value in (0.0, 1.0):
+        pairs = "every pair" if chance.value else "no pair"
+        return (
+            f"{first} ended above {other} in {pairs} of these runs, which are too few for an "
+            "interval of that probability."
+        )
+    return (
+        f"Probability that a run of {first} ends above a run of {other}: {chance.value:.2f} "
+        f"(95 % interval {chance.low:.2f} to {chance.high:.2f})."
+    )
+
+
+def _section(title: str, pictures: Mapping[str, Picture]) -> str:
+    names = _SECTIONS[title]
+    drawn = [pictures[name] for name in names if name in pictures]
+    absent = [_WITHOUT[name] for name in names if name not in pictures and name in _WITHOUT]
+    if not drawn and not absent:
+        return ""
+    figures = "\n".join(
+        figure(p.name, p.svg, p.caption, p.name == names[0] and len(names) == 1) for p in drawn
+    )
+    said = "".join(paragraph(text) for text in absent)
+    return f'<section><h2>{html(title)}</h2>\n{said}<div class="figures">{figures}</div></section>'
+
+
+def _runs(runs: Sequence[LoadedRun], target: float | None) -> str:
+    shades = colours(run.algorithm for run in runs)
+    rows = []
+    for run in runs:
+        row = run_row(run, target)
+        planned = "" if run.planned_rounds is None else f" of {run.planned_rounds}"
+        worst = "" if row.worst_client_id is None else f"client {row.worst_client_id}: "
+        rows.append(
+            [
+                _named(run.algorithm, shades[run.algorithm], run.finished),
+                str(run.seed),
+                f"{run.rounds[-1]}{planned}",
+                _estimate(row.final),
+                Html(worst + _estimate(row.worst_client)),
+                _estimate(row.best),
+                rounds_cell(row),
+                number(float(run.megabytes[-1])),
+                number(row.seconds),
+            ]
+        )
+    header = ["Algorithm", "Seed", "Rounds", "Final return", "Worst client", "Best"]
+    return html_table([*header, "Rounds to target", "MB", "Seconds"], rows)
+
+
+def _rejections(runs: Sequence[LoadedRun]) -> str:
+    """Why updates were rejected, and how often."""
+    reasons = Counter(
+        (run.algorithm, str(rejected["reason"]))
+        for run in runs
+        for record in run.records
+        for rejected in record.get("rejected") or ()
+    )
+    if not reasons:
+        return ""
+    rows = [[algorithm, reason, str(count)] for (algorithm, reason), count in reasons.items()]
+    found = html_table(["Algorithm", "Reason", "Rejected updates"], rows, "text")
+    return collapsed("Why updates were rejected", found)
+
+
+def _settings(runs: Sequence[LoadedRun]) -> str:
+    configs = [flat(run.config) for run in runs]
+    unequal = differing(configs)
+    shared = [key for key in configs[0] if key not in unequal]
+    title = "Settings" if len(runs) == 1 else "Settings that all runs share"
+    parts = [collapsed(title, preformatted(as_toml(configs[0], shared)))]
+    if unequal:
+        rows = [
+            [run.name, *(shown(config, key) or NOTHING for key in unequal)]
+            for run, config in zip(runs, configs, strict=True)
+        ]
+        body = html_table(["Run", *unequal], rows, "text")
+        parts.append(collapsed("Settings in which the runs differ", body))
+    return "\n".join(parts)
+
+
+def _versions(runs: Sequence[LoadedRun]) -> str:
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for package, version in ((run.summary or {}).get("versions") or {}).items():
+            found.setdefault(str(package), {})[str(version)] = None
+    rows = [[package, ", ".join(versions)] for package, versions in sorted(found.items())]
+    if not rows:
+        return ""
+    return collapsed("Versions", html_table(["Package", "Version"], rows, "text"))

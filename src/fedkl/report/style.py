@@ -1,0 +1,90 @@
+"""How figures look: colours, line weights, and the ranges of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedkl.report.statistics import FloatArray
+
+# Okabe and Ito's colours, which people with any of the common colour deficiencies tell apart.
+_KNOWN = {"fedkl": "#0072B2", "fedavg": "#D55E00", "fedprox": "#009E73", "fmarl": "#CC79A7"}
+_SPARE = ("#E69F00", "#56B4E9", "#000000", "#8C6D1F", "#6A51A3", "#7F7F7F")
+
+INK = "#1f2933"
+MUTED = "#6b7785"
+GRID = "#e6e9ed"
+
+# Kept in a context while drawing and saving, so that nobody else's figures change. A fixed salt
+# makes the ids inside the SVG, and so the whole file, the same every time.
+RC: Any = {
+    "svg.hashsalt": "fedkl",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": "#b8c0c9",
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.xmargin": 0.02,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.4,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "path.simplify": True,
+}
+
+
+def colours(algorithms: Iterable[str]) -> dict[str, str]:
+    """One colour for each algorithm; those of the paper have the same one in every report."""
+    chosen: dict[str, str] = {}
+    for name in dict.fromkeys(algorithms):
+        spare = len([other for other in chosen if other not in _KNOWN])
+        chosen[name] = _KNOWN.get(name, _SPARE[spare % len(_SPARE)])
+    return chosen
+
+
+def robust_range(
+    samples: Sequence[FloatArray], keep: Sequence[float], cut: str
+) -> tuple[float, float, float | None]:
+    """A range of the y axis that a few extreme early values do not stretch.
+
+    The axis shows at least: four fifths of all values, twice the range that the values of
+    the later half of the rounds span, and every value of `keep`. It is cut only if that leaves
+    out more than a third of the whole range; else all is shown.
+
+    Args:
+        samples: the values drawn, of shape (runs, rounds).
+        keep: values that must be visible, such as where each algorithm ended.
+        cut: "low" or "high", the end where the extreme values are.
+
+    Returns:
+        The lower end, the upper end, and the most extreme value left out (None if none is).
+    """
+    values = np.concatenate([np.ravel(s) for s in samples])
+    late = np.concatenate([np.ravel(s[:, s.shape[1] // 2 :]) for s in samples])
+    room = 2 * float(np.ptp(late))
+    low, high = float(values.min()), float(values.max())
+    extreme = None
+    if cut == "low":
+        inner = min(float(np.quantile(values, 0.2)), high - room, *keep)
+        if high - inner < (high - low) * 2 / 3:
+            low, extreme = inner, low
+    else:
+        inner = max(float(np.quantile(values, 0.8)), low + room, *keep)
+        if inner - low < (high - low) * 2 / 3:
+            high, extreme = inner, high
+    margin = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
+    return low - margin, high + margin, extreme

@@ -1,0 +1,221 @@
+"""The table of results, one row an algorithm, for the page and for the terminal."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedkl.report.groups import Group, aligned, grouped
+from fedkl.report.runs import LoadedRun
+from fedkl.report.statistics import (
+    Estimate,
+    default_target,
+    estimate,
+    final_window,
+    first_reaching,
+    iqm,
+)
+
+NOTHING = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one algorithm, or one run, achieved.
+
+    Attributes:
+        algorithm: its name.
+        seeds: how many runs enter the numbers.
+        finished: False if they are runs that have not come to their end.
+        rounds: the last evaluated round; None if no round was evaluated.
+        final: the mean return over the final window.
+        best: the highest return of a round.
+        worst_client: the lowest of the clients' mean returns over the final window.
+        worst_client_id: which client that is; None for a row of several runs.
+        rounds_to_target: the first round whose return (the IQM over seeds) reaches the target.
+        seeds_reaching: how many of the seeds ever reach it on their own.
+        megabytes_to_target: communicated until the end of that round.
+        seconds_to_target: wall-clock time until the end of that round.
+        seconds: wall-clock time of a whole run.
+    """
+
+    algorithm: str
+    seeds: int
+    finished: bool
+    rounds: int | None
+    final: Estimate | None
+    best: Estimate | None
+    worst_client: Estimate | None
+    worst_client_id: int | None
+    rounds_to_target: int | None
+    seeds_reaching: int
+    megabytes_to_target: float | None
+    seconds_to_target: float | None
+    seconds: float
+
+
+def target_of(groups: Sequence[Group]) -> float | None:
+    """The default target (see `default_target`); None while nothing has been evaluated."""
+    groups = [group for group in groups if group.evaluated]
+    if not groups:
+        return None
+    curves = [group.curves("return_mean").iqm for group in groups]
+    return default_target(curves, [float(iqm(group.finals())) for group in groups])
+
+
+def table(runs: Sequence[LoadedRun], target: float | None = None) -> list[Row]:
+    """One row for each algorithm, in the order in which the algorithms first appear."""
+    groups = grouped(runs)
+    target = target_of(groups) if target is None else target
+    return [_row(group, target) for group in groups]
+
+
+def run_row(run: LoadedRun, target: float | None) -> Row:
+    """The row of a single run."""
+    return _row(Group(run.algorithm, (run,), ()), target)
+
+
+def _row(group: Group, target: float | None) -> Row:
+    seconds = float(np.mean([run.seconds[-1] for run in group.counted]))
+    if target is None or not group.evaluated:
+        return Row(
+            algorithm=group.algorithm,
+            seeds=len(group.counted),
+            finished=group.finished,
+            rounds=None,
+            final=None,
+            best=None,
+            worst_client=None,
+            worst_client_id=None,
+            rounds_to_target=None,
+            seeds_reaching=0,
+            megabytes_to_target=None,
+            seconds_to_target=None,
+            seconds=seconds,
+        )
+    returns = group.curves("return_mean")
+    clients = group.client_returns()
+    at = first_reaching(returns.iqm, target)
+    reached = None if at is None else int(returns.rounds[at])
+    return Row(
+        algorithm=group.algorithm,
+        seeds=len(group.counted),
+        finished=group.finished,
+        rounds=group.last_round,
+        final=estimate(group.finals()),
+        best=estimate(returns.values.max(axis=1)),
+        worst_client=estimate([c.min() for c in clients]) if clients else None,
+        worst_client_id=int(clients[0].argmin()) if len(clients) == 1 else None,
+        rounds_to_target=reached,
+        seeds_reaching=sum(first_reaching(v, target) is not None for v in returns.values),
+        megabytes_to_target=_mean_at(group, reached, "megabytes"),
+        seconds_to_target=_mean_at(group, reached, "seconds"),
+        seconds=seconds,
+    )
+
+
+def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:
+    """The mean over the counted runs of a running total at the end of a round."""
+    if reached is None:
+        return None
+    totals = aligned(group.counted, lambda run: getattr(run, quantity))
+    return float(totals.values[:, totals.rounds == reached].mean())
+
+
+def number(value: float | None) -> str:
+    """A number with as many decimals as help: three or four digits in all.
+
+    Example:
+        >>> number(-8.1234), number(-140.26), number(12345.6), number(0.01234), number(None)
+        ('-8.12', '-140.3', '12346', '0.0123', '–')
+    """
+    if value is None:
+        return NOTHING
+    if value == 0:
+        return "0"
+    digits = math.floor(math.log10(abs(value)))
+    if digits < -4:
+        return f"{value:.2e}"
+    decimals = 2 - digits if digits < 0 else max(0, min(2, 3 - digits))
+    return f"{value:.{decimals}f}"
+
+
+def minus(text: str) -> str:
+    """The text with true minus signs before numbers, for the page; terminals keep the hyphen."""
+    return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def with_interval(value: Estimate | None) -> str:
+    """A number and, in brackets, its interval if it has one."""
+    if value is None:
+        return NOTHING
+    if value.low is None:
+        return number(value.value)
+    return f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
+
+
+def rounds_cell(row: Row) -> str:
+    """When the target was reached, and by how many of the seeds if not by all.
+
+    "never" is about the curve of the algorithm (the IQM over seeds); a seed may still reach it.
+    """
+    if row.rounds is None:
+        return NOTHING
+    reached = "never" if row.rounds_to_target is None else str(row.rounds_to_target)
+    partly = row.seeds > 1 and (0 < row.seeds_reaching < row.seeds)
+    return f"{reached} ({row.seeds_reaching} of {row.seeds} seeds)" if partly else reached
+
+
+def print_table(runs: Sequence[LoadedRun], console: Console, target: float | None = None) -> None:
+    """Prints the table of results, no wider than 100 columns."""
+    target = target_of(grouped(runs)) if target is None else target
+    rows = table(runs, target)
+    shown = Table(title="Return of the global policy", title_justify="left", box=None)
+    shown.add_column("algorithm", style="bold", no_wrap=True)
+    for name in ("seeds", "round", "final"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for name in ("worst\nclient", "best", "rounds to\ntarget", "MB to\ntarget", "s to\ntarget"):
+        shown.add_column(name, justify="right")
+    shown.add_column("s of\na run", justify="right")
+    for row in rows:
+        shown.add_row(
+            row.algorithm + ("" if row.finished else " *"),
+            str(row.seeds),
+            NOTHING if row.rounds is None else str(row.rounds),
+            with_interval(row.final),
+            number(row.worst_client.value if row.worst_client else None),
+            number(row.best.value if row.best else None),
+            rounds_cell(row),
+            number(row.megabytes_to_target),
+            number(row.seconds_to_target),
+            number(row.seconds),
+        )
+    console.print(shown)
+    for line in _footnotes(rows, target, runs):
+        console.print(line, style="dim", highlight=False)
+
+
+def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedRun]) -> list[str]:
+    lines = []
+    if target is None:
+        lines.append("No round has been evaluated yet.")
+    else:
+        evaluated = max(int(np.isfinite(run.series("return_mean")).sum()) for run in runs)
+        window = final_window(evaluated)
+        over = "the last evaluated round" if window == 1 else f"the last {window} evaluated rounds"
+        lines.append(f"Target: {number(target)}. Final: mean over {over}.")
+    if any(row.seeds > 1 for row in rows):
+        lines.append("Interquartile mean over seeds; brackets: 95 % bootstrap interval over seeds.")
+    else:
+        lines.append("One seed for each algorithm: no interval.")
+    if not all(row.finished for row in rows):
+        lines.append("* not finished")
+    if (left_out := len(runs) - sum(row.seeds for row in rows)) > 0:
+        lines.append(f"Unfinished runs left out: {left_out}.")
+    return lines

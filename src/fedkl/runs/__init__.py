@@ -1,0 +1,19 @@
+"""Runs that survive: a directory of files that are whole at every moment.
+
+This package knows nothing of JAX, learning or federation; it takes names, arrays and mappings.
+"""
+
+from fedkl.runs.checkpoints import Checkpoints
+from fedkl.runs.directory import RunDirectory
+from fedkl.runs.files import explain_os_errors, write_atomically
+from fedkl.runs.metrics import MetricsLog
+from fedkl.runs.tensorboard import TensorBoardSink
+
+__all__ = [
+    "Checkpoints",
+    "MetricsLog",
+    "RunDirectory",
+    "TensorBoardSink",
+    "explain_os_errors",
+    "write_atomically",
+]

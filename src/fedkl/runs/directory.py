@@ -1,0 +1,173 @@
+"""A run's directory: its config, its log, its checkpoints, its summary, and its lock.
+
+config.toml      the resolved config; a directory that has it is a run
+metrics.jsonl    one record for each round
+summary.json     what the run came to, written at its end
+checkpoints/     the last few states
+.lock            held by the process that runs it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedkl.errors import UserError
+from fedkl.runs import files, strict_json
+from fedkl.runs.checkpoints import Checkpoints
+from fedkl.runs.metrics import MetricsLog
+
+_CONFIG = "config.toml"
+_LOCK = ".lock"
+
+
+class RunDirectory:
+    """One run on disk. Made with `create` or `open`; opening writes nothing.
+
+    Attributes:
+        path: the directory, as the user gave it.
+        metrics: its metrics log.
+        checkpoints: its checkpoints.
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self.metrics = MetricsLog(self.path / "metrics.jsonl")
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any]) -> RunDirectory:
+        """Makes a run at round 0.
+
+        The config is the only thing written, and all at once. So a crash leaves either a run or a
+        directory in which a run can be created again.
+
+        Args:
+            path: a directory that does not exist or is empty.
+            config: what TOML can hold.
+
+        Raises:
+            UserError: something is there already, or it could not be written.
+        """
+        run = cls(path)
+        text = tomli_w.dumps(config)
+        run._require_vacant()
+        with files.explain_os_errors("create", run.path):
+            files.make_directory(run.path)
+        with run.lock():
+            # Again, because another process may have been as far as this one.
+            run._require_vacant()
+            files.write_atomically(run.path / _CONFIG, text.encode())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """A run that exists.
+
+        Raises:
+            UserError: the path is not a run directory.
+        """
+        run = cls(path)
+        with files.explain_os_errors("read", run.path):
+            if not run.path.exists():
+                raise UserError(f"{run.path} does not exist")
+            if not (run.path / _CONFIG).is_file():
+                raise UserError(f"{run.path} is not a run directory: it has no {_CONFIG}")
+        return run
+
+    def config(self) -> dict[str, Any]:
+        """The config that the run was created with.
+
+        Raises:
+            UserError: the file cannot be read or is not TOML.
+        """
+        path = self.path / _CONFIG
+        with files.explain_os_errors("read", path):
+            data = path.read_bytes()
+        try:
+            return tomllib.loads(data.decode("utf-8"))
+        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both of this kind.
+            raise UserError(f"{path} is not valid TOML: {error}") from error
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Replaces the summary, all at once.
+
+        Args:
+            summary: what `strict_json.encode` accepts.
+        """
+        data = strict_json.encode(summary, indent=2) + b"\n"
+        files.write_atomically(self.path / "summary.json", data)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary, or None while there is none.
+
+        Raises:
+            UserError: the file cannot be read or is not JSON.
+        """
+        path = self.path / "summary.json"
+        with files.explain_os_errors("read", path):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        try:
+            return strict_json.decode(data)
+        except ValueError as error:
+            raise UserError(f"{path} is not valid JSON: {error}") from error
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the run for this process; every writer must hold it, readers need not.
+
+        The kernel frees the lock when the process ends, however it ends. The file stays: removing
+        it would let two processes hold locks on two files of the same name.
+
+        Raises:
+            UserError: another process (or this one, elsewhere) holds it.
+        """
+        path = self.path / _LOCK
+        with files.explain_os_errors("lock", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            with files.explain_os_errors("lock", path):
+                self._acquire(descriptor)
+                # Nobody else writes now, so these are of a process that died.
+                files.remove_temporaries(self.path)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _acquire(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            # A holder that has not yet written its number leaves the file empty or stale.
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = f"process {owner}" if owner.isdigit() else "another process"
+            raise UserError(f"{self.path} is in use by {holder}") from error
+        os.ftruncate(descriptor, 0)
+        files.write_all(descriptor, f"{os.getpid()}\n".encode("ascii"))
+
+    def _require_vacant(self) -> None:
+        with files.explain_os_errors("create", self.path):
+            if not self.path.exists():
+                return
+            if not self.path.is_dir():
+                raise UserError(f"{self.path} is a file; give a directory for the run")
+            names = {entry.name for entry in self.path.iterdir()}
+        command = f"`fedkl resume {shlex.quote(str(self.path))}`"
+        if _CONFIG in names:
+            raise UserError(f"{self.path} holds a run already; go on with it by {command}")
+        if any(name != _LOCK and not files.is_temporary(name) for name in names):
+            raise UserError(
+                f"{self.path} is not empty; give a new directory for a new run "
+                f"(a run that exists goes on with {command})"
+            )

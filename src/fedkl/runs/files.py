@@ -1,0 +1,126 @@
+"""Files that are either the old or the new, never half of each.
+
+Whatever the moment of a crash, a reader of a path written here finds the whole old contents or the
+whole new ones. Every failure of the operating system becomes one sentence for the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedkl.errors import UserError
+
+_TEMPORARY = ".fedkl-tmp"
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission is denied",
+    errno.EPERM: "permission is denied",
+    errno.ENOENT: "it does not exist",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EISDIR: "it is a directory",
+    errno.EEXIST: "a file of that name is in the way",
+    errno.EFBIG: "the file would be larger than the system allows",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.EIO: "the disk failed to read or write",
+}
+
+
+@contextlib.contextmanager
+def explain_os_errors(doing: str, path: Path) -> Iterator[None]:
+    """Turns an `OSError` inside the block into a `UserError` that names the path and the reason.
+
+    Args:
+        doing: a verb for the message ("write", "read").
+        path: what the user knows the file by, not a temporary name.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+        raise UserError(f"cannot {doing} {path}: {reason}") from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces a file by new contents, durably and all at once.
+
+    When it returns, the contents survive a power failure. When it raises, the file is whole: the
+    old one, or the new one if only the last sync failed.
+
+    Args:
+        path: the file; its folder must exist.
+        data: the new contents.
+
+    Raises:
+        UserError: the operating system refused; the message says why.
+    """
+    # The same folder, because a rename is atomic only within one file system.
+    unique = f"{os.getpid()}.{secrets.token_hex(4)}"
+    temporary = path.with_name(f".{path.name}.{unique}{_TEMPORARY}")
+    with explain_os_errors("write", path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                write_all(descriptor, data)
+                # Before the rename: otherwise a power failure may leave the name on empty contents.
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        sync_directory(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes every byte; `os.write` alone may stop early, for example on a nearly full disk."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a folder durable, where the file system can do so."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return  # A folder that we may write but not list cannot be opened for syncing.
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems refuse to sync a folder; a rename there is as good as it gets.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Makes a folder and its missing parents, durably; one that exists is left alone."""
+    if path.is_dir():
+        return
+    if not path.parent.exists():
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file name is one that only an interrupted `write_atomically` leaves behind."""
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Removes what interrupted writes left; only for the one process that writes there."""
+    for entry in directory.iterdir():
+        if is_temporary(entry.name):
+            entry.unlink(missing_ok=True)

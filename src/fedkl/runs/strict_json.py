@@ -1,0 +1,65 @@
+"""JSON as the standard has it: no NaN, no Infinity, and numbers that come back exactly."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def encode(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """A record as strict JSON in ASCII.
+
+    Floats are written with `repr`, which is the shortest text that reads back to the same float.
+    Non-finite floats become null. Arrays and scalars of array libraries become lists and numbers.
+
+    Args:
+        record: names to numbers, strings, None, lists, arrays and nested mappings.
+        indent: spaces per level for a file that people read; None for one line.
+
+    Returns:
+        The text, without a line break at the end.
+
+    Raises:
+        TypeError: something in the record has no JSON form.
+
+    Example:
+        >>> import numpy as np
+        >>> encode({"loss": np.float32(0.5), "kl": float("nan"), "clients": np.arange(3)})
+        b'{"loss": 0.5, "kl": null, "clients": [0, 1, 2]}'
+    """
+    return json.dumps(_plain(record), allow_nan=False, indent=indent).encode("ascii")
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """The record that `encode` wrote.
+
+    Raises:
+        ValueError: the text is not one strict-JSON object.
+    """
+    record = json.loads(data.decode("utf-8"), parse_constant=_refuse)
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    return record
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # arrays and scalars of NumPy, and those that behave like them
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Mapping):
+        # json.dumps would turn other keys into strings silently, and two could become one.
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"a record's names must be strings, not {wrong[0]!r}")
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not strict JSON")

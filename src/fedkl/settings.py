@@ -1,0 +1,124 @@
+"""Settings: dataclass fields that carry their help and limits, and their validation.
+
+A group of settings is a frozen dataclass (usually an `equinox.Module`) whose fields are made with
+`setting`. `build` turns a mapping, as read from TOML, into such a group and answers every mistake
+with one sentence that names the field and what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedkl.errors import UserError
+
+_NOUN = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Sequence[str] | None = None,
+    static: bool = False,
+) -> Any:
+    """A dataclass field with a default, one line of help, and its limits.
+
+    Args:
+        default: the value when the config is silent.
+        help: one line for the configuration reference.
+        low, high: inclusive limits (of every entry, for tuples).
+        above: exclusive lower limit.
+        choices: the strings allowed.
+        static: True if the value shapes the compiled code (sizes, switches, names); False if it
+            is a number that compiled code takes as an argument, so that changing it does not
+            compile anything again.
+    """
+    limits = {"low": low, "high": high, "above": above, "choices": choices}
+    return dataclasses.field(
+        default=default, metadata={"help": help, "static": static, "limits": limits}
+    )
+
+
+def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    """Makes a settings group from a mapping, or raises `UserError` naming the field.
+
+    Args:
+        cls: a dataclass made of `setting` fields.
+        values: field name to value.
+        where: the name of the group, for messages ("learner"); empty at the top level.
+    """
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    for name in values:
+        if name not in known:
+            allowed = ", ".join(known) or "nothing"
+            raise UserError(f"{where}.{name} is not a setting; {where} has: {allowed}")
+    prefix = f"{where}." if where else ""
+    return cls(
+        **{
+            name: _checked(prefix + name, value, hints[name], known[name])
+            for name, value in values.items()
+        }
+    )
+
+
+def as_mapping(group: Any) -> dict[str, Any]:
+    """The settings of a group as TOML can hold them."""
+    return {
+        f.name: list(value) if isinstance(value := getattr(group, f.name), tuple) else value
+        for f in dataclasses.fields(group)
+        if "help" in f.metadata
+    }
+
+
+def _checked(path: str, value: Any, hint: Any, field: dataclasses.Field[Any]) -> Any:
+    if typing.get_origin(hint) is tuple:
+        value = _tuple(path, value, typing.get_args(hint))
+        entries = value
+    else:
+        value = _scalar(path, value, hint)
+        entries = (value,)
+    for entry in entries:
+        _check_limits(path, entry, field.metadata.get("limits", {}))
+    return value
+
+
+def _tuple(path: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise UserError(f"{path} must be a list, not {value!r}")
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(kinds) != len(value):
+        raise UserError(f"{path} must be a list of {len(kinds)}, not of {len(value)}")
+    return tuple(_scalar(path, v, k) for v, k in zip(value, kinds, strict=True))
+
+
+def _scalar(path: str, value: Any, kind: Any) -> Any:
+    if isinstance(kind, types.UnionType):
+        raise TypeError(f"{path}: a setting has one type")
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind:
+        raise UserError(f"{path} must be {_NOUN[kind]}, not {value!r}")
+    if kind is float and math.isnan(value):
+        raise UserError(f"{path} must be a number, not nan")
+    return value
+
+
+def _check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> None:
+    if (choices := limits.get("choices")) is not None and value not in choices:
+        raise UserError(f"{path} must be one of {', '.join(choices)}, not {value!r}")
+    if (low := limits.get("low")) is not None and value < low:
+        raise UserError(f"{path} must be at least {low}, not {value}")
+    if (high := limits.get("high")) is not None and value > high:
+        raise UserError(f"{path} must be at most {high}, not {value}")
+    if (above := limits.get("above")) is not None and value <= above:
+        raise UserError(f"{path} must be above {above}, not {value}")

@@ -1,0 +1,199 @@
+"""Probe worlds: so small that the right answer is known, for testing and debugging algorithms.
+
+In each, clients differ by a shift that is spaced evenly over [-spread, spread] and averages to
+zero, so the best common policy is that of the unshifted client.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from fedkl.errors import UserError
+from fedkl.settings import setting
+from fedkl.worlds.base import Continuous, Discrete, Transition, World, register_world
+
+CHAIN_LENGTH = 4
+_SPREAD_HELP = "how far clients differ; 0 makes them all alike"
+
+
+def _shifts(n: int, spread: float) -> Float[Array, " n"]:
+    if n < 1:
+        raise UserError(f"a federation needs at least one client, not {n}")
+    return spread * jnp.linspace(-1.0, 1.0, n) if n > 1 else jnp.zeros(1)
+
+
+class BanditParams(NamedTuple):
+    """The mean reward of each arm."""
+
+    means: Float[Array, "*n 3"]
+
+
+@register_world
+class Bandit(World):
+    """One pull of one of three arms.
+
+    The arms' means are 0, 0.5 and 1, tilted by the client's shift s to s, 0.5 and 1 - s. The best
+    common policy always pulls arm 2; a client with s > 0.5 would rather pull arm 0.
+    """
+
+    name: ClassVar[str] = "probe-bandit"
+    summary: ClassVar[str] = "one step, three arms with known mean rewards"
+    observation_size: ClassVar[int] = 1
+    actions: ClassVar[Discrete] = Discrete(3)
+    horizon: ClassVar[int] = 1
+
+    spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
+    noise: float = setting(0.1, "standard deviation of an arm's reward", low=0.0)
+
+    def clients(self, n: int, key: PRNGKeyArray) -> BanditParams:
+        """The tilted means of n clients."""
+        tilt = jnp.asarray([1.0, 0.0, -1.0])
+        return BanditParams(jnp.asarray([0.0, 0.5, 1.0]) + _shifts(n, self.spread)[:, None] * tilt)
+
+    def reset(
+        self, params: BanditParams, key: PRNGKeyArray
+    ) -> tuple[tuple[()], Float[Array, " 1"]]:
+        """There is no state; the observation is always 1."""
+        return (), jnp.ones(1, params.means.dtype)
+
+    def step(
+        self, params: BanditParams, state: tuple[()], action: Int[Array, ""], key: PRNGKeyArray
+    ) -> Transition:
+        """The reward of the arm, with normal noise; the episode is over."""
+        dtype = params.means.dtype
+        reward = params.means[action] + self.noise * jax.random.normal(key, (), dtype)
+        return Transition(state, jnp.ones(1, dtype), reward, jnp.asarray(True))
+
+
+class PointParams(NamedTuple):
+    """The action that the client wants."""
+
+    target: Float[Array, "*n"]
+
+
+@register_world
+class PointTarget(World):
+    """One real number a, rewarded by -(a - target)^2.
+
+    The best common action is `centre`. A normal policy with mean m and standard deviation s
+    expects -(m - target)^2 - s^2.
+    """
+
+    name: ClassVar[str] = "probe-point"
+    summary: ClassVar[str] = "one step, one real action, reward -(action - target)^2"
+    observation_size: ClassVar[int] = 1
+    actions: ClassVar[Continuous] = Continuous(1)
+    horizon: ClassVar[int] = 1
+
+    centre: float = setting(0.5, "the mean of the clients' targets")
+    spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
+
+    def clients(self, n: int, key: PRNGKeyArray) -> PointParams:
+        """Targets spaced evenly around the centre."""
+        return PointParams(self.centre + _shifts(n, self.spread))
+
+    def reset(self, params: PointParams, key: PRNGKeyArray) -> tuple[tuple[()], Float[Array, " 1"]]:
+        """There is no state; the observation is always 1."""
+        return (), jnp.ones(1, params.target.dtype)
+
+    def step(
+        self, params: PointParams, state: tuple[()], action: Float[Array, " 1"], key: PRNGKeyArray
+    ) -> Transition:
+        """The squared distance to the target, negated; the episode is over."""
+        reward = -jnp.square(action[0] - params.target)
+        return Transition(state, jnp.ones(1, params.target.dtype), reward, jnp.asarray(True))
+
+
+class ChainParams(NamedTuple):
+    """What each step brings, and what arriving at the end brings on top."""
+
+    step_reward: Float[Array, "*n"]
+    end_reward: Float[Array, "*n"]
+
+
+@register_world
+class Chain(World):
+    """A walk from position 0 to position 4, where the episode truly ends.
+
+    Action 1 goes right, action 0 left (at position 0 it stays). A step brings -0.1, and arriving
+    1 + s on top, for a client of shift s. Observations are one-hot positions. Going right all
+    along returns 0.6 + s, which is optimal for s > -1.
+    """
+
+    name: ClassVar[str] = "probe-chain"
+    summary: ClassVar[str] = "a short walk with a true end, whose values are known"
+    observation_size: ClassVar[int] = CHAIN_LENGTH + 1
+    actions: ClassVar[Discrete] = Discrete(2)
+    horizon: ClassVar[int] = 200
+
+    spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
+
+    def clients(self, n: int, key: PRNGKeyArray) -> ChainParams:
+        """The rewards of n clients."""
+        shifts = _shifts(n, self.spread)
+        return ChainParams(jnp.full_like(shifts, -0.1), 1.0 + shifts)
+
+    def reset(
+        self, params: ChainParams, key: PRNGKeyArray
+    ) -> tuple[Int[Array, ""], Float[Array, " o"]]:
+        """Position 0."""
+        position = jnp.zeros((), int)
+        return position, self._observe(params, position)
+
+    def step(
+        self, params: ChainParams, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray
+    ) -> Transition:
+        """One position further or back; the end keeps its visitors and gives nothing more."""
+        over = state == CHAIN_LENGTH
+        moved = jnp.clip(state + 2 * action - 1, 0, CHAIN_LENGTH).astype(state.dtype)
+        position = jnp.where(over, state, moved)
+        arrived = position == CHAIN_LENGTH
+        reward = params.step_reward + jnp.where(arrived, params.end_reward, 0.0)
+        return Transition(
+            position,
+            self._observe(params, position),
+            jnp.where(over, 0.0, reward),
+            arrived,
+        )
+
+    @staticmethod
+    def optimal_return(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, "*n"]:
+        """The return of going right all along from position 0."""
+        step, end = np.asarray(params.step_reward), np.asarray(params.end_reward)
+        return step * sum(discount**t for t in range(CHAIN_LENGTH)) + end * discount ** (
+            CHAIN_LENGTH - 1
+        )
+
+    @staticmethod
+    def uniform_values(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, " o"]:
+        """The values of all positions when both actions are equally likely, without truncation.
+
+        Args:
+            params: one client's params (not stacked).
+            discount: γ.
+
+        Returns:
+            V(0) .. V(4); the last is 0, as nothing follows the end.
+
+        Example:
+            >>> params = ChainParams(jnp.asarray(-1.0), jnp.asarray(0.0))
+            >>> Chain.uniform_values(params).round(6).tolist()  # minus the steps to the end
+            [-20.0, -18.0, -14.0, -8.0, 0.0]
+        """
+        n = CHAIN_LENGTH
+        transition = np.zeros((n, n + 1))
+        for i in range(n):
+            transition[i, max(i - 1, 0)] += 0.5
+            transition[i, i + 1] += 0.5
+        reward = float(params.step_reward) + transition[:, n] * float(params.end_reward)
+        values = np.linalg.solve(np.eye(n) - discount * transition[:, :n], reward)
+        return np.append(values, 0.0)
+
+    @staticmethod
+    def _observe(params: ChainParams, position: Int[Array, ""]) -> Float[Array, " o"]:
+        return jax.nn.one_hot(position, CHAIN_LENGTH + 1, dtype=params.step_reward.dtype)

@@ -1,0 +1,86 @@
+"""What can be told of figures without looking at them."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.report import load_runs
+from fedkl.report.figures import draw
+from fedkl.report.groups import Curves, grouped
+from fedkl.report.plotting import canvas, log_axis
+from fedkl.report.style import colours, robust_range
+
+
+def test_colours_are_stable_and_distinct() -> None:
+    assert colours(["fedkl"])["fedkl"] == colours(["mine", "fedavg", "fedkl"])["fedkl"]
+    names = ["fedkl", "fedavg", "fedprox", "fmarl", "mine", "yours", "mine"]
+    assert len(set(colours(names).values())) == 6
+    assert colours(["mine", "mine"]) == colours(["mine"])
+
+
+def test_robust_range_cuts_what_flattens_and_says_so() -> None:
+    values = np.concatenate([[-140.0, -60.0], np.linspace(-12, -8, 98)])[None, :]
+    low, high, extreme = robust_range([values], [-8.0], "low")
+    assert extreme == -140.0
+    assert -20 < low < -12
+    assert -8 < high < -7
+    low, high, extreme = robust_range([-values], [8.0], "high")
+    assert extreme == 140.0
+    assert 12 < high < 20
+
+
+def test_robust_range_shows_all_of_an_even_curve_and_what_must_be_kept() -> None:
+    values = np.linspace(0, 10, 50)[None, :]
+    low, high, extreme = robust_range([values], [10.0], "low")
+    assert extreme is None
+    assert low < 0
+    assert high > 10
+    values = np.concatenate([np.linspace(-12, -8, 98), [-140.0]])[None, :]
+    assert robust_range([values], [-140.0], "low")[0] < -140
+    low, high, _ = robust_range([np.zeros((1, 1))], [0.0], "low")
+    assert low < high
+
+
+def test_log_axis_copes_with_constants_and_zeros() -> None:
+    for values in ([1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1e-6, 1e6], [0.8, 1.1]):
+        figure, axes = canvas()
+        axes.plot(values)
+        log_axis(axes, [np.array(values)])
+        figure.canvas.draw()
+        scale = "log" if min(values) > 0 else "symlog" if max(values) > 0 else "linear"
+        assert axes.get_yscale() == scale
+
+
+def test_long_curves_are_thinned_to_means_of_neighbours() -> None:
+    rounds = np.arange(1, 402)
+    thin = Curves(rounds, np.stack([rounds * 1.0, rounds * 2.0])).thinned()
+    # 401 rounds in blocks of three: 133 whole ones and one of two.
+    assert thin.rounds.size == 134
+    assert thin.rounds[[0, 1, -1]].tolist() == [2, 5, 400]
+    assert thin.values[:, [0, 1, -1]].tolist() == [[2.0, 5.0, 400.5], [4.0, 10.0, 801.0]]
+    short = Curves(rounds[:200], np.ones((1, 200)))
+    assert short.thinned() is short
+
+
+def test_figures_without_numbers_are_left_out(make_run: Callable[..., Path]) -> None:
+    def bare(record: dict[str, Any]) -> None:
+        kept = {"round", "return_mean", "rejected", "guarded"}
+        record.update({key: None for key in record if key not in kept})
+        record.update(rejected=[], guarded=0)
+
+    runs = load_runs(make_run(algorithm="fedavg", rounds=1, edit=bare))
+    assert list(draw(grouped(runs), None)) == ["learning_curves"]
+
+
+def test_missing_matplotlib_is_a_plain_message(
+    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = load_runs(make_run(rounds=1))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install 'fedkl\[report\]'"):
+        draw(grouped(runs), None)

@@ -1,0 +1,148 @@
+"""The page: whole, self-contained, the same every time."""
+
+import re
+import shutil
+import tomllib
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib
+import pytest
+import tomli_w
+
+from fedkl.report import write_report
+from fedkl.report.page import _chance
+from fedkl.report.statistics import Estimate
+
+VOID = {"meta", "path", "use", "link", "br"}
+
+
+class Balance(HTMLParser):
+    """Collects tags that do not match, ids, and whatever a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.ids: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._note(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._note(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def _note(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {key: value or "" for key, value in attrs}
+        self.ids += [values["id"]] if "id" in values else []
+        links = [values[key] for key in ("src", "href", "xlink:href") if key in values]
+        self.fetched += [link for link in links if not link.startswith("#")]
+        self.fetched += [tag] if tag in {"script", "link", "iframe", "img"} else []
+
+
+@pytest.fixture(scope="module")
+def reported(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison directory with its report."""
+    path = tmp_path_factory.mktemp("page") / "c"
+    shutil.copytree(comparison, path)
+    assert write_report(path) == path / "report.html"
+    return path
+
+
+def test_page_is_well_formed_and_self_contained(reported: Path) -> None:
+    text = (reported / "report.html").read_text()
+    parser = Balance()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.wrong == []
+    assert len(parser.ids) == len(set(parser.ids))
+    assert parser.fetched == []
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    assert used <= set(parser.ids)
+    assert "$" not in text
+    assert str(reported) not in text
+
+
+def test_page_tells_the_story(reported: Path) -> None:
+    text = (reported / "report.html").read_text()
+    for words in (
+        "<h1>fedkl and fedavg on reacher</h1>",
+        "preset reacher-figure-3 · 10 clients · 20 rounds · seeds 0, 1, 2",
+        "Over 3 seeds for each algorithm, fedkl ended with the highest return after 20 rounds",
+        "fedkl ended above fedavg in every pair of these runs",
+        "Percentile bootstrap over seeds",
+        "d_local = 0.003",
+        "algorithm.d_global",
+        "Settings in which the runs differ",
+        "0.7.0",
+    ):
+        assert words in text, words
+    assert "unfinished</span>" not in text
+
+
+def test_every_figure_is_there_as_png_and_svg(reported: Path) -> None:
+    names = {path.stem for path in (reported / "figures").glob("*.svg")}
+    assert names == {path.stem for path in (reported / "figures").glob("*.png")}
+    assert {
+        "learning_curves",
+        "worst_client",
+        "client_spread",
+        "client_returns",
+        "return_by_megabytes",
+        "kl_local",
+        "kl_global",
+        "c1",
+        "c2",
+        "guarded",
+        "rejected",
+    } == names
+
+
+def test_the_same_runs_give_the_same_files(
+    reported: Path, comparison: Path, tmp_path: Path
+) -> None:
+    before = dict(matplotlib.rcParams)
+    again = tmp_path / "c"
+    shutil.copytree(comparison, again)
+    write_report(again)
+    assert dict(matplotlib.rcParams) == before
+    for path in [reported / "report.html", *(reported / "figures").iterdir()]:
+        assert (again / path.relative_to(reported)).read_bytes() == path.read_bytes(), path.name
+
+
+def test_an_unfinished_run_with_hostile_names(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=9, done=3)
+    (path / "figures").mkdir()
+    (path / "figures" / "guarded.png").write_text("of an earlier report")
+    config = tomllib.loads((path / "config.toml").read_text())
+    config["algorithm"]["name"] = "<script>alert(1)</script>"
+    config["preset"] = "a & b"
+    (path / "config.toml").write_text(tomli_w.dumps(config))
+    text = write_report(path, target=-1.0).read_text()
+    assert "<script>" not in text
+    assert "preset a &amp; b" in text
+    assert "unfinished</span>" in text
+    assert "3 of 9" in text
+    assert "Not finished, and counted as far as they got: run." in text
+    assert "Target −1.00: as asked for." in text  # noqa: RUF001
+    assert "No iteration of local training was rolled back." in text
+    assert not (path / "figures" / "guarded.png").exists()
+
+
+def test_a_chance_in_words() -> None:
+    assert _chance("a", "b", Estimate(0.75, 0.5, 1.0)) == (
+        "Probability that a run of a ends above a run of b: 0.75 (95 % interval 0.50 to 1.00)."
+    )
+    assert _chance("a", "b", Estimate(0.0, 0.0, 0.0)).startswith("a ended above b in no pair")

@@ -1,0 +1,129 @@
+"""Loading run directories, whole and broken."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.report import load_runs
+from fedkl.report.groups import grouped
+from fedkl.report.runs import without_rounds
+
+
+def test_a_run(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=5, seed=3, every=2)
+    (run,) = load_runs(path)
+    assert (run.algorithm, run.seed, run.name, run.finished) == ("fedkl", 3, "run", True)
+    assert run.rounds.tolist() == [1, 2, 3, 4, 5]
+    assert np.isfinite(run.series("return_mean")).tolist() == [False, True, False, True, False]
+    assert sorted(run.per_client()) == [2, 4]
+    np.testing.assert_allclose(run.megabytes, [0.4, 0.8, 1.2, 1.6, 2.0])
+    np.testing.assert_allclose(run.seconds, [0.4, 0.8, 1.2, 1.6, 2.0])
+    assert run.setting("algorithm", "d_global") == 0.05
+    assert run.setting("nowhere", "nothing") is None
+
+
+def test_a_comparison_keeps_the_order_of_its_algorithms(
+    make_comparison: Callable[..., Path],
+) -> None:
+    runs = load_runs(make_comparison(["fmarl", "fedavg"], [10, 9], rounds=2))
+    assert [(r.algorithm, r.seed) for r in runs] == [
+        ("fmarl", 9),
+        ("fmarl", 10),
+        ("fedavg", 9),
+        ("fedavg", 10),
+    ]
+
+
+def test_a_torn_last_line_is_ignored(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=3)
+    whole = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text(whole[:-40])
+    (run,) = load_runs(path)
+    assert run.rounds.tolist() == [1, 2]
+    assert not run.finished
+
+
+def test_a_torn_line_in_the_middle_is_an_error(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=3)
+    whole = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text("{" + whole)
+    with pytest.raises(UserError, match=r"line 1 of .* is not a metrics record"):
+        load_runs(path)
+
+
+def test_of_a_repeated_round_the_later_record_counts(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=3)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 2, "return_mean": 77}\n')
+    (run,) = load_runs(path)
+    assert run.rounds.tolist() == [1, 2, 3]
+    assert run.series("return_mean")[1] == 77
+
+
+def test_a_torn_summary_is_that_of_an_unfinished_run(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=3)
+    (path / "summary.json").write_text('{"seconds": 1')
+    (run,) = load_runs(path)
+    assert run.summary is None
+    assert not run.finished
+
+
+def test_nothing_to_report(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match="there is no directory"):
+        load_runs(tmp_path / "missing")
+    with pytest.raises(UserError, match="neither a run nor a comparison"):
+        load_runs(tmp_path)
+    with pytest.raises(UserError, match=r"no run in .* has finished a round"):
+        load_runs(make_run(rounds=3, done=0))
+
+
+def test_a_config_that_is_no_config(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=1)
+    (path / "config.toml").write_text("seed = 1\n")
+    with pytest.raises(UserError, match="does not name its algorithm"):
+        load_runs(path)
+    (path / "config.toml").write_text("seed = = 1\n")
+    with pytest.raises(UserError, match="is not valid TOML"):
+        load_runs(path)
+
+
+def test_runs_without_rounds_are_named(make_comparison: Callable[..., Path]) -> None:
+    path = make_comparison(["fedkl", "fedavg"], [0, 1], rounds=2)
+    shutil.rmtree(path / "fedavg-seed1")
+    (path / "fedkl-seed1" / "metrics.jsonl").write_text("")
+    assert without_rounds(path) == ["fedavg-seed1", "fedkl-seed1"]
+    assert [run.name for run in load_runs(path)] == ["fedkl-seed0", "fedavg-seed0"]
+    assert without_rounds(path / "fedkl-seed0") == []
+
+
+def test_only_finished_runs_count_where_there_are_any(make_run: Callable[..., Path]) -> None:
+    finished = load_runs(make_run("a", rounds=8))
+    begun = load_runs(make_run("b", seed=1, rounds=8, done=3))
+    begun += load_runs(make_run("c", seed=2, rounds=8, done=5))
+    (group,) = grouped(finished + begun)
+    assert [run.name for run in group.counted] == ["a"]
+    assert [run.name for run in group.left_out] == ["b", "c"]
+    (group,) = grouped(begun)
+    assert [run.name for run in group.counted] == ["b", "c"]
+    assert not group.finished
+    assert group.curves("return_mean").rounds.tolist() == [1, 2, 3]
+    assert group.curves("return_mean").values.shape == (2, 3)
+
+
+def test_returns_that_are_not_finite_are_missing_for_all_seeds(
+    make_run: Callable[..., Path],
+) -> None:
+    def diverge(record: dict[str, object]) -> None:
+        if record["round"] == 2:
+            record["return_mean"] = float("nan")
+
+    runs = load_runs(make_run("a", rounds=3)) + load_runs(
+        make_run("b", seed=1, rounds=3, edit=diverge)
+    )
+    (group,) = grouped(runs)
+    assert group.curves("return_mean").rounds.tolist() == [1, 3]
+    assert [run.not_finite for run in runs] == [0, 1]

@@ -1,0 +1,154 @@
+"""The table of results: its numbers by hand, and how it prints."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedkl.report import load_runs, print_table
+from fedkl.report.answer import answer, improvements, notes
+from fedkl.report.groups import grouped
+from fedkl.report.runs import LoadedRun
+from fedkl.report.table import minus, number, rounds_cell, run_row, table
+
+
+def constant(value: float) -> Callable[[dict[str, Any]], None]:
+    """An edit that makes the return `value + round`, and the second of three clients the worst."""
+
+    def edit(record: dict[str, Any]) -> None:
+        middle = value + record["round"]
+        record["return_mean"] = middle
+        record["return_per_client"] = [middle + 1, middle - 2, middle + 1]
+
+    return edit
+
+
+@pytest.fixture
+def two_by_two(make_run: Callable[..., Path]) -> list[LoadedRun]:
+    """fedkl ends at 20 and 22, fedavg at 10 and 14, after 20 rounds."""
+    levels = {("fedkl", 0): 0, ("fedkl", 1): 2, ("fedavg", 0): -10, ("fedavg", 1): -6}
+    return [
+        run
+        for (algorithm, seed), value in levels.items()
+        for run in load_runs(
+            make_run(f"{algorithm}-{seed}", algorithm, seed, 20, edit=constant(value))
+        )
+    ]
+
+
+def test_rows_by_hand(two_by_two: list[LoadedRun]) -> None:
+    fedkl, fedavg = table(two_by_two)
+    # The last two of twenty rounds are final: 19.5 and 21.5; the IQM of two is their mean.
+    assert fedkl.final is not None
+    assert (fedkl.final.value, fedkl.final.low, fedkl.final.high) == (20.5, 19.5, 21.5)
+    assert fedkl.best is not None
+    assert fedkl.best.value == 21.0
+    assert fedkl.worst_client is not None
+    assert fedkl.worst_client.value == 18.5
+    # The target: fedavg's final return, 11.5. The curves are round + 1 and round - 8.
+    assert (fedkl.rounds_to_target, fedkl.seeds_reaching) == (11, 2)
+    assert (fedavg.rounds_to_target, fedavg.seeds_reaching) == (20, 1)
+    assert fedkl.megabytes_to_target == pytest.approx(11 * 0.4)
+    assert fedkl.seconds_to_target == pytest.approx(11 * 0.4)
+    assert fedkl.seconds == pytest.approx(8)
+    assert rounds_cell(fedavg) == "20 (1 of 2 seeds)"
+
+
+def test_a_given_target(two_by_two: list[LoadedRun]) -> None:
+    fedkl, fedavg = table(two_by_two, target=21.5)
+    assert (fedkl.rounds_to_target, fedkl.seeds_reaching) == (None, 1)
+    assert rounds_cell(fedkl) == "never (1 of 2 seeds)"
+    assert rounds_cell(fedavg) == "never"
+    assert fedavg.megabytes_to_target is None
+
+
+def test_the_row_of_a_run(two_by_two: list[LoadedRun]) -> None:
+    row = run_row(two_by_two[1], target=11.5)
+    assert row.final is not None
+    assert (row.final.value, row.final.low) == (21.5, None)
+    assert row.worst_client_id == 1
+    assert row.rounds_to_target == 10
+
+
+def test_the_printed_table_fits_a_terminal(comparison: Path) -> None:
+    stream = io.StringIO()
+    print_table(load_runs(comparison), Console(file=stream, width=100))
+    text = stream.getvalue()
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert "fedavg" in text
+    assert "Target: " in text
+    assert "mean over the last 2 evaluated rounds" in text
+    assert "…" not in text
+
+
+def test_the_printed_table_of_a_run_without_evaluation(make_run: Callable[..., Path]) -> None:
+    stream = io.StringIO()
+    runs = load_runs(make_run(rounds=20, done=3, every=10))
+    print_table(runs, Console(file=stream, width=100))
+    assert "No round has been evaluated yet." in stream.getvalue()
+    assert "* not finished" in stream.getvalue()
+    assert answer(grouped(runs)).startswith("No round has been evaluated yet")
+
+
+def test_answer_with_an_interval(two_by_two: list[LoadedRun]) -> None:
+    groups = grouped(two_by_two)
+    assert answer(groups) == (
+        "Over 2 seeds for each algorithm, fedkl ended with the highest return after 20 rounds: "
+        "20.50 (95 % interval 19.50 to 21.50). That is 9.00 above fedavg (95 % interval of the "
+        "difference 6.00 to 12.00): the interval does not include zero."
+    )
+    ((first, other, chance),) = improvements(groups)
+    assert (first, other, chance.value) == ("fedkl", "fedavg", 1.0)
+    assert notes(two_by_two, groups, []) == [
+        "With so few seeds (2) the intervals are rough and rather too narrow."
+    ]
+
+
+def test_answer_that_separates_nothing(make_run: Callable[..., Path]) -> None:
+    levels = {("fedkl", 0): 0, ("fedkl", 1): 9, ("fedavg", 0): 1, ("fedavg", 1): 7}
+    runs = [
+        load_runs(make_run(f"{a}-{s}", a, s, 5, edit=constant(value)))[0]
+        for (a, s), value in levels.items()
+    ]
+    assert answer(grouped(runs)).endswith(
+        "the interval includes zero, so these runs do not separate the two."
+    )
+
+
+def test_answer_of_single_seeds_and_single_algorithms(two_by_two: list[LoadedRun]) -> None:
+    one_each = grouped([two_by_two[0], two_by_two[2]])
+    assert answer(one_each) == (
+        "fedkl ended with the highest return after 20 rounds: 19.50, 10.00 above fedavg. "
+        "A single seed cannot tell such a difference from chance."
+    )
+    assert improvements(one_each) == []
+    assert notes([two_by_two[0], two_by_two[2]], one_each, []) == []
+    assert answer(grouped(two_by_two[:1])).startswith(
+        "fedkl ended with a return of 19.50 after 20 rounds, in one run;"
+    )
+    assert answer(grouped(two_by_two[:2])) == (
+        "Over 2 seeds, fedkl ended with a return of 20.50 (95 % interval 19.50 to 21.50) "
+        "after 20 rounds."
+    )
+
+
+def test_unequal_rounds_have_no_winner_and_unequal_settings_are_told(
+    two_by_two: list[LoadedRun], make_run: Callable[..., Path]
+) -> None:
+    (short,) = load_runs(make_run("short", "fmarl", rounds=9))
+    runs = [*two_by_two, short]
+    groups = grouped(runs)
+    assert answer(groups).endswith("so none of them is called best.")
+    told = notes(runs, groups, ["fmarl-seed1"])
+    assert "Planned, but without a finished round: fmarl-seed1." in told
+    assert any("federation.rounds" in note for note in told)
+
+
+def test_numbers() -> None:
+    assert number(0.0) == "0"
+    assert number(-0.0000123) == "-1.23e-05"
+    assert number(99.999) == "100.00"
+    assert minus("fedkl-seed1: -3.5 [-4, -3]") == "fedkl-seed1: −3.5 [−4, −3]"  # noqa: RUF001
