@@ -19,7 +19,7 @@ from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory, TensorBoardSink
 from fedkl.worlds import WORLDS
 
-out = Console(highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
 err = Console(stderr=True, highlight=False)
 
 

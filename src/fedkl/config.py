@@ -89,10 +89,10 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
         name: settings.build(cls, values.get(name, {}), name) for name, cls in _GROUPS.items()
     }
     for name, registry in _NAMED.items():
-        table = dict(values.get(name, {}))
-        if not isinstance(which := table.pop("name", None), str):
-            raise UserError(f"{name}.name must say which {name}; there is: {', '.join(registry)}")
-        parts[name] = settings.build(registry[which], table, name)
+        table = values.get(name, {})
+        cls = registry[_which(name, table)]
+        rest = {key: value for key, value in table.items() if key != "name"}
+        parts[name] = settings.build(cls, rest, name)
     config = Config(preset=top.preset, seed=top.seed, plugins=top.plugins, **parts)
     _check(config)
     return config
@@ -123,7 +123,7 @@ def preset(
     files = [str(Path(p).resolve()) for p in (*values.get("plugins", ()), *plugins)]
     for path in files:
         load_plugin(Path(path))
-    values = _for_algorithm(layers, algorithm or _table(values, "algorithm").get("name", ""))
+    values = _for_algorithm(layers, algorithm or _which("algorithm", _table(values, "algorithm")))
     values |= {"preset": name, "plugins": files}
     if seed is not None:
         values["seed"] = seed
@@ -173,6 +173,14 @@ def load_plugin(path: Path) -> None:
     if spec is None or spec.loader is None:
         raise UserError(f"the plugin {path} is not a Python file")
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def _which(kind: str, table: Mapping[str, Any]) -> str:
+    """The name of the algorithm or world that a table is for."""
+    if not isinstance(name := table.get("name"), str):
+        there_is = ", ".join(_NAMED[kind])
+        raise UserError(f"{kind}.name must say which {kind}; there is: {there_is}")
+    return name
 
 
 def _check(config: Config) -> None:

@@ -31,8 +31,8 @@ def advantages(
         The advantages, 0 where `mask` is false.
     """
     goes_on = ~terminated
-    next_value = jnp.concatenate([value[1:], last_value[None]])
-    delta = jnp.where(mask, reward + discount * next_value * goes_on - value, 0.0)
+    next_value = jnp.where(goes_on, jnp.concatenate([value[1:], last_value[None]]), 0.0)
+    delta = jnp.where(mask, reward + discount * next_value - value, 0.0)
 
     def backwards(later, now):  # type: ignore[no-untyped-def]
         delta, goes_on = now

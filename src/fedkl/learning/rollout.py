@@ -15,7 +15,8 @@ Act = Callable[[Float[Array, "n o"], PRNGKeyArray], Array]
 
 
 class Trajectories(NamedTuple):
-    """n episodes of at most h steps. Entries after an episode's end have `mask` false."""
+    """n episodes of at most h steps. Entries after an episode's end have `mask` false, and are
+    finite whatever the world answers there."""
 
     observation: Float[Array, "h n o"]
     action: Array
@@ -54,10 +55,13 @@ def rollout(
     def one_step(carry, key):  # type: ignore[no-untyped-def]
         state, observation, alive = carry
         act_key, world_key = jax.random.split(key)
+        # What is left out by a weight of 0 must be finite: 0 times NaN is NaN.
+        observation = jnp.where(alive[:, None], observation, 0.0)
         action = act(observation, act_key)
         next_state, next_observation, reward, terminated = jax.vmap(
             world.step, in_axes=(None, 0, 0, 0)
         )(params, state, action, jax.random.split(world_key, episodes))
+        reward = jnp.where(alive, reward, 0.0)
         seen = (observation, action, reward, terminated & alive, alive)
         return (next_state, next_observation, alive & ~terminated), seen
 

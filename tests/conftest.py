@@ -1,0 +1,38 @@
+"""What all tests share: a compilation cache, and tiny configs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fedkl
+from fedkl import compilation
+
+compilation.enable_cache()
+# Subprocesses of the tests share the cache whatever home they are given.
+os.environ.setdefault("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+
+TINY = {
+    "federation.clients": 4,
+    "federation.clients_per_round": 2,
+    "federation.rounds": 3,
+    "learner.iterations": 2,
+    "learner.steps": 64,
+    "learner.epochs": 2,
+    "learner.minibatch": 16,
+    "evaluation.episodes": 3,
+}
+
+
+@pytest.fixture
+def tiny() -> Callable[..., fedkl.Config]:
+    """Makes configs of a run that takes no time."""
+
+    def make(algorithm: str = "fedkl", seed: int = 0, **settings: Any) -> fedkl.Config:
+        dotted = {key.replace("__", "."): value for key, value in settings.items()}
+        return fedkl.preset("probe-point", algorithm, seed, TINY | dotted)
+
+    return make

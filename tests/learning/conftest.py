@@ -1,0 +1,55 @@
+"""What the tests of local training share: one compiled `local_round`, and where it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fedkl.learning import critic as critics
+from fedkl.learning import statistics
+from fedkl.learning.local_training import Task, across_rounds, first_coefficients, local_round
+from fedkl.learning.policy import Policy
+from fedkl.learning.state import ClientState, CriticState, Model
+
+FEDERATED = {"critic": "federated", "observations": "federated", "rewards": "federated"}
+
+
+@pytest.fixture(scope="session")
+def train() -> Callable[..., Any]:
+    """`local_round`, compiled once for all tests that share a task's static settings."""
+    return jax.jit(local_round)
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[..., tuple[Model, ClientState]]:
+    """Makes a fresh model and client; parts are federated, local or (statistics) none."""
+
+    def make(task: Task, seed: int = 0, **places: str) -> tuple[Model, ClientState]:
+        at = FEDERATED | places
+        policy_key, critic_key = jax.random.split(jax.random.key(seed))
+        critic = critics.new_critic(task.world, task.critic, critic_key)
+        things = {
+            "critic": (critic, CriticState(critic, critics.optimiser(task.critic).init(critic))),
+            "observations": (statistics.empty(task.world.observation_size),) * 2,
+            "rewards": (statistics.empty(),) * 2,
+        }
+        coefficients = first_coefficients(task)
+        rules = across_rounds(task)
+        model = Model(
+            policy=Policy(task.world, task.learner, policy_key),
+            **{n: shared if at[n] == "federated" else None for n, (shared, _) in things.items()},
+            coefficients={n: c for n, c in coefficients.items() if rules[n] == "averaged"},
+        )
+        client = ClientState(
+            coefficients=coefficients,
+            step_scale=jnp.ones(()),
+            iterations=jnp.zeros((), jnp.int32),
+            **{n: own if at[n] == "local" else None for n, (_, own) in things.items()},
+        )
+        return model, client
+
+    return make

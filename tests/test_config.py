@@ -1,0 +1,172 @@
+"""Presets, files, overrides; every mistake ends in one sentence that names the field."""
+
+import dataclasses
+import tomllib
+
+import pytest
+import tomli_w
+
+import fedkl
+from fedkl import config
+from fedkl.algorithms import ALGORITHMS
+from fedkl.learning.distributions import DISTANCES
+
+
+@pytest.mark.parametrize("name", config.presets())
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+def test_every_preset_works_with_every_algorithm_and_survives_toml(name, algorithm):
+    resolved = fedkl.preset(name, algorithm)
+    text = tomli_w.dumps(resolved.mapping())
+    again = config.from_mapping(tomllib.loads(text))
+    assert again.mapping() == resolved.mapping()
+    assert again.algorithm.name == algorithm
+
+
+@pytest.mark.parametrize("name", config.presets())
+def test_every_preset_has_a_line_about_it(name):
+    assert config.presets()[name]
+
+
+def test_the_paper_preset_has_the_papers_numbers():
+    c = fedkl.preset("reacher-init-state")
+    assert (c.federation.clients, c.federation.clients_per_round, c.federation.rounds) == (
+        60,
+        3,
+        200,
+    )
+    assert (c.learner.iterations, c.learner.steps, c.learner.epochs) == (20, 2048, 10)
+    assert (c.learner.minibatch, c.learner.learning_rate, c.learner.d_local) == (64, 0.001, 0.01)
+    assert (c.learner.discount, c.learner.gae_lambda) == (0.99, 0.95)
+    assert (c.algorithm.d_global, c.algorithm.c1) == (0.6, 0.001)
+    assert fedkl.preset("reacher-init-state", "fedprox").algorithm.mu == 0.02
+    assert fedkl.preset("reacher-init-state", "fmarl").algorithm.decay == 0.9999
+    assert c.learner.guard
+
+
+def test_the_authors_variant_differs_where_their_code_did():
+    c = fedkl.preset("reacher-dynamics-authors")
+    assert not c.learner.guard
+    assert not c.learner.bootstrap_truncation
+    assert c.learner.ratio_bounds == (1e-8, 10.0)
+    assert c.algorithm.distance == "sqrt_kl_unhalved"
+    assert (c.algorithm.c1, c.algorithm.c1_across_rounds) == (1e-4, "averaged")
+    assert (c.critic.epochs, c.critic.learning_rate, c.critic.l2) == (30, 3e-4, 1e-3)
+    assert c.critic.replay_previous
+    assert c.federation.observation_statistics == "local"
+    assert c.world.noise_scale == 0.4
+    assert fedkl.preset("reacher-both-authors", "fedprox").algorithm.mu_factor == 0.25
+    assert fedkl.preset("reacher-both-authors", "fmarl").algorithm.counter == "variable"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"learner.foo": 1}, "learner.foo is not a setting; learner has: iterations"),
+        ({"foo": 1}, "foo is not a setting; there is: preset, seed"),
+        ({"learner.a.b": 1}, "learner.a.b is not a setting"),
+        ({"federation.rounds": 0}, "federation.rounds must be at least 1, not 0"),
+        ({"federation.rounds": 2.5}, "federation.rounds must be a whole number, not 2.5"),
+        ({"federation.rounds": True}, "federation.rounds must be a whole number, not True"),
+        ({"learner.learning_rate": "fast"}, "learner.learning_rate must be a number, not 'fast'"),
+        ({"learner.learning_rate": 0}, "learner.learning_rate must be above 0, not 0"),
+        ({"learner.learning_rate": float("nan")}, "learner.learning_rate must be a number"),
+        ({"learner.guard": 1}, "learner.guard must be true or false, not 1"),
+        ({"learner.hidden": 64}, "learner.hidden must be a list, not 64"),
+        ({"learner.hidden": [0]}, "learner.hidden must be at least 1, not 0"),
+        ({"learner.c2_bounds": [1.0]}, "learner.c2_bounds must be a list of 2, not of 1"),
+        ({"learner.c2_bounds": [2, 1]}, "learner.c2_bounds must be in ascending order"),
+        ({"algorithm.c1_bounds": [2, 1]}, "algorithm.c1_bounds must be in ascending order"),
+        ({"algorithm.distance": "L2"}, f"algorithm.distance must be one of {', '.join(DISTANCES)}"),
+        ({"algorithm.mu": 1.0}, "algorithm.mu is not a setting; algorithm has:"),
+        ({"world.scenario": "mars"}, "world.scenario must be one of iid, initial_states"),
+        ({"world.name": "mars"}, "there is no world 'mars'; there is: probe-bandit"),
+        ({"learner": 3}, "learner must be a table of settings, not 3"),
+        ({"federation.clients": 2}, "federation.clients_per_round must be at most"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"evaluation.every": 0}, "evaluation.every must be at least 1, not 0"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(settings, sentence):
+    with pytest.raises(fedkl.UserError) as caught:
+        fedkl.preset("reacher-iid", set=settings)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_presets_and_algorithms_are_answered_with_those_there_are():
+    with pytest.raises(fedkl.UserError, match="there is no preset 'nope'; there is: demo"):
+        fedkl.preset("nope")
+    with pytest.raises(fedkl.UserError, match="there is no algorithm 'nope'; there is: fedavg"):
+        fedkl.preset("demo", algorithm="nope")
+
+
+def test_a_file_can_build_on_a_preset_and_overrules_it(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'extends = ["reacher-iid"]\n[algorithm]\nd_global = 0.1\n[learner]\nsteps = 100\n'
+    )
+    mine = fedkl.preset(str(path))
+    assert (mine.algorithm.d_global, mine.learner.steps, mine.learner.epochs) == (0.1, 100, 10)
+
+
+def test_another_algorithm_drops_what_a_file_said_of_its_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = ["reacher-iid"]\n[algorithm]\nd_global = 0.1\n')
+    assert fedkl.preset(str(path), algorithm="fedprox").algorithm.mu == 0.02
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rounds = ", "is not valid TOML"),
+        ('extends = ["nope"]', "there is no preset 'nope'"),
+        ("[algorithm]\nname = 3", "algorithm.name must say which algorithm"),
+        ('algorithm = "fedkl"', "algorithm must be a table"),
+        ('[world]\nname = "reacher"', "algorithm.name must say which algorithm"),
+    ],
+)
+def test_a_wrong_file_is_answered_with_a_sentence(tmp_path, text, sentence):
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(fedkl.UserError, match=sentence):
+        fedkl.preset(str(path))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(fedkl.UserError, match=r"there is no config file 'gone.toml'"):
+        fedkl.preset("gone.toml")
+
+
+@pytest.mark.parametrize("text", ["learner.steps", "=3", ""])
+def test_an_assignment_without_a_key_or_value_is_refused(text):
+    with pytest.raises(fedkl.UserError, match=r"dotted\.key=value"):
+        config.parse_assignment(text)
+
+
+def test_a_plugin_registers_an_algorithm(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import fedkl\n"
+        "@fedkl.register_algorithm\n"
+        "class Mine(fedkl.Algorithm):\n"
+        "    name = 'mine'\n"
+        "    summary = 'of my own'\n"
+        "    strength: float = fedkl.setting(2.0, 'of it', low=0)\n"
+    )
+    chosen = fedkl.preset("probe-point", "mine", plugins=[path], set={"algorithm.strength": 3})
+    assert chosen.algorithm.strength == 3.0
+    assert chosen.plugins == (str(path),)
+    assert "mine" in list(ALGORITHMS)
+
+
+def test_a_missing_plugin_is_named():
+    with pytest.raises(fedkl.UserError, match=r"the plugin .*gone.py is not a file"):
+        fedkl.preset("probe-point", plugins=["gone.py"])
+
+
+def test_every_setting_has_a_line_of_help():
+    c = fedkl.preset("demo")
+    groups = (c.federation, c.learner, c.critic, c.algorithm, c.world, c.evaluation, c.checkpoint)
+    for group in groups:
+        for field in dataclasses.fields(group):
+            assert field.metadata["help"], field.name
