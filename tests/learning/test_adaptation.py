@@ -38,9 +38,7 @@ def test_bounds_hold(measured, start, end):
     assert adapted(start, measured, 1.0, (0.25, 4.0)) == end
 
 
-@given(
-    st.floats(0.0625, 1024), st.floats(0, 1024), st.floats(0.0625, 1024)
-)
+@given(st.floats(0.0625, 1024), st.floats(0, 1024), st.floats(0.0625, 1024))
 def test_agrees_with_the_rule_as_the_paper_words_it(coefficient, measured, target):
     expected = coefficient
     if measured < target / 1.1:

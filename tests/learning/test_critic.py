@@ -10,7 +10,7 @@ from fedkl.learning.settings import CriticSettings
 from fedkl.worlds import Chain
 
 KEY = jax.random.key(0)
-TABLE = CriticSettings(hidden=(), learning_rate=0.1, epochs=100, minibatch=10)
+TABLE = CriticSettings(hidden=(), learning_rate=0.05, epochs=500, minibatch=10)
 TARGETS = jnp.array([3.0, -1.0, 0.0, 2.0, 0.5])
 PADDED = CriticBatch(
     jnp.concatenate([jnp.eye(5), 77 * jnp.ones((5, 5))]),
@@ -28,7 +28,7 @@ def improved(settings, batch, critic=None):
 def test_learns_its_targets_from_the_real_samples_only():
     critic, state = improved(TABLE, PADDED)
     np.testing.assert_allclose(values(critic, jnp.eye(5)), TARGETS, atol=0.01)
-    assert int(state[0].count) == 100
+    assert int(state[0].count) == 500
 
 
 def test_the_first_step_of_adam_has_the_step_sizes_length_against_the_gradient():

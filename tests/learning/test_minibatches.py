@@ -65,7 +65,9 @@ def test_descending_agrees_with_a_plain_loop():
 
 def test_the_optimisers_state_goes_on():
     adam = optax.adam(0.1)
-    _, state = descend(lambda w, b, _: w - b, adam, jnp.ones(2), adam.init(jnp.ones(2)), jnp.ones(3))
+    _, state = descend(
+        lambda w, b, _: w - b, adam, jnp.ones(2), adam.init(jnp.ones(2)), jnp.ones(3)
+    )
     assert int(state[0].count) == 3
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from fedkl.algorithms.base import Algorithm, register_algorithm
-from fedkl.learning.adaptation import Number, towards_target
+from fedkl.learning.adaptation import Bounds, capped, towards_target
 from fedkl.learning.policy_optimisation import Measured, View
 from fedkl.learning.settings import ACROSS_ROUNDS
 from fedkl.settings import setting
@@ -41,10 +40,8 @@ class FedKL(Algorithm):
         return coefficients["c1"] * self.distance_to_global(view)
 
     def adapt(self, coefficients: dict[str, PyTree], measured: Measured) -> dict[str, PyTree]:
-        low: Number
-        high: Number
-        low, high = self.c1_bounds
+        bounds: Bounds = self.c1_bounds
         if self.c1_cap_by_advantage:
-            high = jnp.maximum(low, jnp.minimum(high, measured.max_advantage / measured.d_global))
-        c1 = towards_target(coefficients["c1"], measured.d_global, self.d_global, (low, high))
+            bounds = capped(bounds, measured.max_advantage, measured.d_global)
+        c1 = towards_target(coefficients["c1"], measured.d_global, self.d_global, bounds)
         return coefficients | {"c1": c1}

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Number = Float[Array, ""] | float
+Bounds = tuple[Number, Number]
 
 
 def towards_target(
     coefficient: Float[Array, ""],
     measured: Float[Array, ""],
     target: Number,
-    bounds: tuple[Number, Number],
+    bounds: Bounds,
 ) -> Float[Array, ""]:
     """The paper's adaptive rule for c1 and c2 ("Adaptive Penalty Coefficients").
 
@@ -30,3 +31,14 @@ def towards_target(
     factor = jnp.where(measured < target / 1.1, 0.5, jnp.where(measured > target * 1.1, 2.0, 1.0))
     low, high = bounds
     return jnp.clip(coefficient * factor, low, high)
+
+
+def capped(bounds: Bounds, max_advantage: Float[Array, ""], measured: Float[Array, ""]) -> Bounds:
+    """`bounds`, the upper one lowered to max advantage / measured distance (the authors' code).
+
+    A distance of 0 caps nothing: without any advantage the quotient would be 0 / 0.
+    """
+    low, high = bounds
+    apart = measured > 0
+    cap = jnp.where(apart, max_advantage / jnp.where(apart, measured, 1.0), jnp.inf)
+    return low, jnp.maximum(low, jnp.minimum(high, cap))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from fedkl.learning import advantage, critic, statistics
-from fedkl.learning.adaptation import Number, towards_target
+from fedkl.learning.adaptation import Bounds, capped, towards_target
 from fedkl.learning.networks import MLP
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
@@ -296,12 +296,10 @@ def _batches(
 
 
 def _adapt(task: Task, coefficients: dict[str, PyTree], measured: Measured) -> dict[str, PyTree]:
-    low: Number
-    high: Number
-    low, high = task.learner.c2_bounds
+    bounds: Bounds = task.learner.c2_bounds
     if task.learner.c2_cap_by_advantage:
-        high = jnp.maximum(low, jnp.minimum(high, measured.max_advantage / measured.kl_local))
-    c2 = towards_target(coefficients["c2"], measured.kl_local, task.learner.d_local, (low, high))
+        bounds = capped(bounds, measured.max_advantage, measured.kl_local)
+    c2 = towards_target(coefficients["c2"], measured.kl_local, task.learner.d_local, bounds)
     return task.algorithm.adapt(coefficients | {"c2": c2}, measured)
 
 

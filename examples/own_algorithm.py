@@ -1,0 +1,57 @@
+"""An algorithm of your own: FedKL with the penalty's direction reversed.
+
+FedKL's KL(pi^t || pi) is large where the local policy gives up actions that the global policy
+takes. The reverse, KL(pi || pi^t), is large where the local policy takes actions that the global
+policy would hardly ever take. The coefficient adapts as in the paper. Try it either way:
+
+    python examples/own_algorithm.py
+    fedkl train demo --plugin examples/own_algorithm.py --algorithm fedkl-reverse
+"""
+
+import sys
+from typing import Any, ClassVar
+
+from jax import Array
+
+import fedkl
+from fedkl.algorithms import Measured, View
+from fedkl.learning.adaptation import towards_target
+from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.minibatches import weighted_mean
+
+
+@fedkl.register_algorithm
+class ReverseFedKL(fedkl.Algorithm):
+    """Adds c1 E_s[ sqrt(KL(pi || pi^t) / 2) ] to the local penalty."""
+
+    name: ClassVar[str] = "fedkl-reverse"
+    summary: ClassVar[str] = "adds c1 sqrt(KL(pi || pi^t) / 2): FedKL, the other way round"
+
+    d_global: float = fedkl.setting(0.6, "target distance from the global policy", above=0)
+    c1: float = fedkl.setting(1e-3, "first coefficient of the penalty", above=0)
+    c1_bounds: tuple[float, float] = fedkl.setting((1e-4, 20.0), "range of c1", above=0)
+
+    def coefficients(self) -> dict[str, float]:
+        return {"c1": self.c1}
+
+    def distance_to_global(self, view: View) -> Array:
+        distances = DISTANCES[self.distance](view.actions, view.global_actions)
+        return weighted_mean(distances, view.weight)
+
+    def penalty(self, coefficients: dict[str, Any], view: View) -> Array:
+        return coefficients["c1"] * self.distance_to_global(view)
+
+    def adapt(self, coefficients: dict[str, Any], measured: Measured) -> dict[str, Any]:
+        c1 = towards_target(coefficients["c1"], measured.d_global, self.d_global, self.c1_bounds)
+        return coefficients | {"c1": c1}
+
+
+def main(rounds: int) -> None:
+    """Trains it on heterogeneous Reacher and prints what it does."""
+    config = fedkl.preset("demo", algorithm="fedkl-reverse", set={"federation.rounds": rounds})
+    for record in fedkl.Federation(config):
+        print("round {round}: return {return_mean:.1f}, c1 {c1:.2g}".format(**record), flush=True)
+
+
+if __name__ == "__main__":
+    main(rounds=int(sys.argv[1]) if len(sys.argv) > 1 else 5)

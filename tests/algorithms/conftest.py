@@ -1,0 +1,75 @@
+"""A batch so small that every term of h_n can be worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fedkl.algorithms import Algorithm
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import Policies, PolicyBatch, objective
+from fedkl.learning.settings import LearnerSettings
+from fedkl.worlds import PointTarget
+
+
+class Hand(NamedTuple):
+    """pi = N(1, 1), pi_{i-1} = N(0, 1), pi^t = N(-1, 2^2) (standard deviation 2) in all states.
+
+    Two real samples: action 0 of advantage 1, action 1 of advantage -2; and one of padding.
+    The importance ratio is exp(a - 1/2), KL(pi_{i-1} || pi) is 1/2, and KL(pi^t || pi) is
+    -log 2 + (2^2 + 2^2)/2 - 1/2. The parameters of pi^t are 3/2, 1/2 and log 2 away from pi's.
+    """
+
+    policy: Policy
+    policies: Policies
+    batch: PolicyBatch
+    gain: float = (math.exp(-0.5) - 2 * math.exp(0.5)) / 2
+    kl_local: float = 0.5
+    kl_global: float = 3.5 - math.log(2)
+    gap: float = 1.5**2 + 0.5**2 + math.log(2) ** 2
+
+    def objective(self, algorithm: Algorithm, **coefficients: float) -> float:
+        """h_n of the batch."""
+        return float(
+            objective(
+                self.policy, self.policies, self.batch, algorithm, coefficients, (0.0, math.inf)
+            )
+        )
+
+
+@pytest.fixture(scope="session")
+def normal() -> Callable[..., Policy]:
+    """Makes a policy with one weight, one bias and one log standard deviation."""
+    blank = Policy(PointTarget(), LearnerSettings(hidden=()), jax.random.key(0))
+
+    def make(weight: float, bias: float, std: float) -> Policy:
+        return eqx.tree_at(
+            lambda p: (p.network.weights, p.network.biases, p.log_std),
+            blank,
+            ((jnp.array([[weight]]),), (jnp.array([bias]),), jnp.log(jnp.array([std]))),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def hand(normal: Callable[..., Policy]) -> Hand:
+    """The batch; the observation is always 1."""
+    now, previous, broadcast = normal(0.5, 0.5, 1.0), normal(0.0, 0.0, 1.0), normal(-1.0, 0.0, 2.0)
+    states, actions = jnp.ones((3, 1)), jnp.array([[0.0], [1.0], [5.0]])
+    batch = PolicyBatch(
+        observation=states,
+        action=actions,
+        advantage=jnp.array([1.0, -2.0, 1000.0]),
+        log_prob=previous(states).log_prob(actions),
+        previous=previous.network(states),
+        broadcast=broadcast.network(states),
+        weight=jnp.array([1.0, 1.0, 0.0]),
+    )
+    return Hand(now, Policies(previous, broadcast), batch)

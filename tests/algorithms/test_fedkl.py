@@ -1,0 +1,118 @@
+"""FedKL's penalty in distribution space, and the adaptation of c1."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkl.algorithms import FedKL, Measured, View
+from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import view
+from fedkl.learning.settings import LearnerSettings
+from fedkl.worlds import Chain
+
+KL = 3.5 - math.log(2)  # of the two Gaussians of the batch, from the global one
+BY_HAND = {
+    "sqrt_kl": (KL / 2) ** 0.5,
+    "sqrt_kl_unhalved": KL**0.5,
+    "kl": KL,
+    "tv": (1 - 2 * math.exp(-3.5)) ** 0.5,  # Bretagnolle and Huber's bound is the smaller here
+    "mahalanobis": 1.0,  # the means are 2 apart, and the global deviation is 2
+    "wasserstein": 5**0.5,  # means 2 apart, deviations 1
+}
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_the_penalty_is_c1_times_the_mean_distance_over_real_samples(hand, distance):
+    h = hand.objective(FedKL(distance=distance), c1=0.3, c2=2.0)
+    expected = hand.gain - 0.3 * BY_HAND[distance] - 2.0 * hand.kl_local
+    assert h == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_distance_is_the_papers_unless_set(hand):
+    h = hand.objective(FedKL(), c1=1.0, c2=0.0)
+    assert h == pytest.approx(hand.gain - BY_HAND["sqrt_kl"], rel=1e-5)
+
+
+def test_the_distance_is_averaged_over_states(hand, normal):
+    """pi = N(s, 1) and pi^t = N(0, 1): sqrt(KL/2) is |s| / 2 in state s."""
+    states = jnp.array([[1.0], [3.0], [100.0]])
+    broadcast = normal(0.0, 0.0, 1.0)
+    batch = hand.batch._replace(observation=states, broadcast=broadcast.network(states))
+    now = view(normal(1.0, 0.0, 1.0), hand.policies._replace(broadcast=broadcast), batch)
+    assert float(FedKL().distance_to_global(now)) == pytest.approx(1.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_the_gradient_at_the_global_policy_is_zero_and_not_nan(hand, distance):
+    """Every round's first gradient is taken there."""
+    algorithm = FedKL(distance=distance)
+    discrete = Policy(Chain(), LearnerSettings(hidden=(), output_scale=1.0), jax.random.key(1))
+    for policy, states in [(hand.policy, jnp.ones((3, 1))), (discrete, jnp.eye(5))]:
+
+        def penalty(moving, fixed=policy, states=states):
+            ones = jnp.ones(len(states))
+            now = View(moving, moving(states), fixed, fixed(states), ones)
+            return algorithm.penalty({"c1": 1.0}, now)
+
+        for leaf in jax.tree.leaves(jax.grad(penalty)(policy)):
+            np.testing.assert_allclose(leaf, 0, atol=1e-6)
+
+
+def adapted(algorithm, c1, distance, max_advantage=1.0):
+    measured = Measured(jnp.array(0.01), jnp.array(distance), jnp.array(max_advantage))
+    after = algorithm.adapt({"c1": jnp.array(c1), "c2": jnp.array(7.0)}, measured)
+    assert float(after["c2"]) == 7
+    return float(after["c1"])
+
+
+@pytest.mark.parametrize(
+    ("distance", "factor"), [(0.54, 0.5), (0.546, 1), (0.6, 1), (0.659, 1), (0.661, 2)]
+)
+def test_c1_halves_and_doubles_around_d_global(distance, factor):
+    algorithm = FedKL(d_global=0.6, c1_bounds=(1e-4, 20.0))
+    assert adapted(algorithm, 0.5, distance) == pytest.approx(0.5 * factor)
+
+
+def test_c1_stays_within_its_bounds():
+    algorithm = FedKL(d_global=0.6, c1_bounds=(0.1, 2.0))
+    assert adapted(algorithm, 0.15, 0.0) == pytest.approx(0.1)
+    assert adapted(algorithm, 1.5, 9.0) == 2
+
+
+@pytest.mark.parametrize(
+    ("c1", "distance", "max_advantage", "expected"),
+    [
+        (4.0, 2.0, 6.0, 3.0),  # doubled to 8, above 6/2
+        (1.0, 2.0, 6.0, 2.0),  # doubled to 2, below 6/2
+        (15.0, 1.0, 100.0, 20.0),  # the fixed bound is the lower one
+        (1.0, 2.0, 1e-9, 0.1),  # a cap below the lower bound yields to it
+        (1.0, 0.0, 6.0, 0.5),  # no distance, no cap
+    ],
+)
+def test_c1_is_capped_by_the_advantage_if_asked(c1, distance, max_advantage, expected):
+    algorithm = FedKL(d_global=0.6, c1_bounds=(0.1, 20.0), c1_cap_by_advantage=True)
+    assert adapted(algorithm, c1, distance, max_advantage) == pytest.approx(expected)
+
+
+def test_a_batch_without_advantage_leaves_c1_a_number():
+    """All rewards alike: no advantage, no gradient, no distance."""
+    algorithm = FedKL(c1_bounds=(0.1, 20.0), c1_cap_by_advantage=True)
+    assert 0.1 <= adapted(algorithm, 1.0, 0.0, 0.0) <= 1.0
+
+
+@pytest.mark.parametrize("rule", ["kept", "averaged", "reset"])
+def test_c1_starts_where_it_is_told_and_follows_its_rule(rule):
+    algorithm = FedKL(c1=0.25, c1_across_rounds=rule)
+    assert algorithm.coefficients() == {"c1": 0.25}
+    assert algorithm.across_rounds() == {"c1": rule}
+
+
+def test_the_settings_are_leaves_that_compiled_code_takes():
+    numbers = jax.tree.leaves(FedKL(d_global=0.5, c1=0.25, c1_bounds=(0.125, 2.0)))
+    assert sorted(numbers) == [0.125, 0.25, 0.5, 2.0]
+    assert eqx.tree_equal(FedKL(), FedKL())

@@ -1,0 +1,357 @@
+"""One client's round: purity, what is sent and what is kept, coefficients, masks."""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkl.algorithms import ALGORITHMS, FedAvg, FedKL
+from fedkl.learning.local_training import (
+    Task,
+    across_rounds,
+    behaviour,
+    first_coefficients,
+    local_round,
+)
+from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.statistics import Moments
+from fedkl.worlds import Bandit, Continuous, PointTarget, Transition, World
+
+KEY = jax.random.key(5)
+STEPS = 3 * 64  # of a round of the `point` task
+
+
+def row(tree, i=0):
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def changed(tree, where, value):
+    """The tree with another value in place of `where`, of the same type."""
+    new = jax.tree.map(lambda old, new: np.asarray(new, old.dtype), where(tree), value)
+    return eqx.tree_at(where, tree, new)
+
+
+def same_bits(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return PointTarget(spread=1.0).clients(3, KEY)
+
+
+@pytest.fixture(scope="module")
+def outcome(train, start, point, params):
+    task = point()
+    return train(task, *start(task), row(params), KEY)
+
+
+def test_the_same_inputs_give_the_same_bits(train, start, point, params, outcome):
+    task = point()
+    same_bits(train(task, *start(task), row(params), KEY), outcome)
+
+
+def test_another_key_gives_another_round(train, start, point, params, outcome):
+    task = point()
+    other = train(task, *start(task), row(params), jax.random.key(6))
+    assert not np.allclose(other[0].model.policy.log_std, outcome[0].model.policy.log_std)
+
+
+def test_clients_trained_together_do_as_they_would_alone(train, start, point, params):
+    task = point()
+    model, client = start(task)
+    clients = jax.tree.map(lambda x: np.stack([x, x, x]), client)
+    clients = changed(clients, lambda c: c.coefficients["c1"], [0.01, 0.1, 1.0])
+    keys = jax.random.split(KEY, 3)
+    together = jax.jit(jax.vmap(local_round, in_axes=(None, None, 0, 0, 0)))(
+        task, model, clients, params, keys
+    )
+    for i in range(3):
+        alone = train(task, model, row(clients, i), row(params, i), keys[i])
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+            row(together, i),
+            alone,
+        )
+
+
+def test_a_round_reports_each_iteration_and_its_end(outcome):
+    update, client, metrics = outcome
+    for name in ("kl_local", "kl_global", "guarded", "train_return", "steps"):
+        assert metrics[name].shape == (3,)
+    same_bits(metrics["coefficients"], client.coefficients)
+    assert float(metrics["step_scale"]) == float(client.step_scale)
+    assert int(client.iterations) == 3
+    assert float(update.weight) == STEPS
+
+
+# Where things live.
+
+
+def test_what_is_federated_is_sent_and_not_kept(outcome):
+    update, client, _ = outcome
+    assert client.critic is client.observations is client.rewards is None
+    assert update.model.critic is not None
+    assert update.model.coefficients == {}
+    assert float(update.model.observations.count) == float(update.model.rewards.count) == STEPS
+    np.testing.assert_allclose(update.model.observations.mean, [1.0], rtol=1e-6)
+
+
+def test_sent_statistics_hold_the_rounds_own_data_only(train, start, point, params):
+    task = point()
+    model, client = start(task)
+    model = changed(model, lambda m: m.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0])))
+    sent = train(task, model, client, row(params), KEY)[0].model.observations
+    assert float(sent.count) == STEPS
+    np.testing.assert_allclose(sent.mean, [1.0], rtol=1e-6)
+    np.testing.assert_allclose(sent.squares, [0.0], atol=1e-6)
+
+
+def authors(**algorithm):
+    """Static choices opposite to those of `point`, as in the authors' code."""
+    learner = LearnerSettings(
+        iterations=2,
+        steps=64,
+        epochs=1,
+        minibatch=32,
+        hidden=(4,),
+        learning_rate=0.05,
+        optimiser="adam",
+        max_gradient_norm=0.5,
+        bootstrap_truncation=False,
+        standardise_advantages=False,
+        c2=0.5,
+        c2_bounds=(1e-8, 20.0),
+        c2_cap_by_advantage=True,
+        c2_across_rounds="reset",
+        guard=False,
+        uniform_exploration=0.5,
+    )
+    critic = CriticSettings(
+        hidden=(4,), epochs=3, minibatch=32, targets="returns", replay_previous=True
+    )
+    settings = {"d_global": 1e-6, "c1_bounds": (1e-4, 20.0)} | algorithm
+    fedkl = FedKL(c1_cap_by_advantage=True, c1_across_rounds="averaged", **settings)
+    return Task(PointTarget(), fedkl, learner, critic)
+
+
+LOCAL = {"critic": "local", "observations": "local", "rewards": "local"}
+
+
+@pytest.fixture(scope="module")
+def local_outcome(train, start, params):
+    task = authors(c1=0.25)
+    model, client = start(task, **LOCAL)
+    client = changed(client, lambda c: c.coefficients["c1"], 7.0)
+    client = changed(client, lambda c: c.coefficients["c2"], 9.0)
+    client = changed(client, lambda c: c.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0])))
+    return client, train(task, model, client, row(params), KEY)
+
+
+def test_what_is_local_is_kept_and_not_sent(local_outcome):
+    before, (update, after, _) = local_outcome
+    assert update.model.critic is update.model.observations is update.model.rewards is None
+    assert float(after.rewards.count) == 128
+    # 1000 samples of mean 3 and 128 of 1.
+    assert float(after.observations.count) == 1128
+    np.testing.assert_allclose(after.observations.mean, [3128 / 1128], rtol=1e-5)
+    assert not np.array_equal(after.critic.critic.weights[0], before.critic.critic.weights[0])
+
+
+def test_a_local_critics_optimiser_goes_on_and_the_previous_batch_is_replayed(
+    train, params, local_outcome
+):
+    """Each iteration trains on 2 * 64 samples: 3 epochs of 4 minibatches."""
+    _, (_, after, _) = local_outcome
+    assert int(after.critic.optimiser[0].count) == 2 * 3 * 4
+
+
+# Coefficients.
+
+
+def test_kept_coefficients_go_on_from_the_clients_own(train, start, point, params):
+    """The reported divergences say, iteration by iteration, what must become of them."""
+    task = point(learning_rate=0.1, d_local=0.01, d_global=0.1)
+    model, client = start(task)
+    client = changed(client, lambda c: c.coefficients["c1"], 0.3)
+    client = changed(client, lambda c: c.coefficients["c2"], 0.7)
+    _, after, metrics = train(task, model, client, row(params), KEY)
+    c1, c2 = 0.3, 0.7
+    for kl, distance, guarded in zip(
+        metrics["kl_local"], metrics["kl_global"], metrics["guarded"], strict=True
+    ):
+        if not guarded:
+            c2 *= 0.5 if kl < 0.01 / 1.1 else 2 if kl > 0.01 * 1.1 else 1
+            c1 *= 0.5 if distance < 0.1 / 1.1 else 2 if distance > 0.1 * 1.1 else 1
+    assert c1 != 0.3
+    assert c2 != 0.7
+    assert float(after.coefficients["c1"]) == pytest.approx(c1)
+    assert float(after.coefficients["c2"]) == pytest.approx(c2)
+
+
+def test_averaged_coefficients_come_from_the_server_and_reset_ones_from_the_settings(
+    train, start, params, local_outcome
+):
+    """Two doublings or halvings from 0.25 (c1, broadcast) and 0.5 (c2, settings), where the client
+    itself had 7 and 9."""
+    _, (update, after, _) = local_outcome
+    assert set(update.model.coefficients) == {"c1"}
+    assert float(update.model.coefficients["c1"]) == pytest.approx(1.0)  # d_global is tiny
+    assert float(after.coefficients["c1"]) == pytest.approx(1.0)
+    doublings = np.log2(float(after.coefficients["c2"]) / 0.5)
+    assert doublings == pytest.approx(round(doublings), abs=1e-5)
+    assert abs(doublings) < 3
+
+
+def test_caps_bring_both_coefficients_to_the_same_quotient(train, start, params):
+    """Where both caps hold, c1 d = c2 KL = max advantage."""
+    task = authors(c1=20.0)
+    learner = dataclasses.replace(task.learner, c2=20.0, learning_rate=0.2, reward_clip=0.1)
+    task = dataclasses.replace(task, learner=learner)
+    _, _, metrics = train(task, *start(task, **LOCAL), row(params), KEY)
+    c1, c2 = (float(metrics["coefficients"][name]) for name in ("c1", "c2"))
+    assert c1 < 20
+    assert c2 < 20
+    capped = c1 * float(metrics["kl_global"][-1])
+    assert capped == pytest.approx(c2 * float(metrics["kl_local"][-1]), rel=1e-4)
+
+
+def test_every_coefficient_has_a_rule_and_a_first_value():
+    task = authors(c1=0.25)
+    assert across_rounds(task) == {"c2": "reset", "c1": "averaged"}
+    first = first_coefficients(task)
+    assert {name: float(value) for name, value in first.items()} == {"c2": 0.5, "c1": 0.25}
+    assert across_rounds(Task(task.world, FedAvg(), LearnerSettings(), task.critic)) == {
+        "c2": "kept"
+    }
+
+
+# Exploration.
+
+
+def test_uniform_actions_come_only_before_the_first_iteration_is_finished(start):
+    task = authors(c1=0.25)
+    policy = start(task)[0].policy
+    far = eqx.tree_at(lambda p: p.network.biases[-1], policy, jnp.array([100.0]))
+    observation = jnp.ones((4000, 1))
+
+    def actions(iterations, deterministic=False):
+        act = behaviour(task, far, None, jnp.array(iterations), deterministic)
+        return np.asarray(act(observation, KEY))
+
+    first = actions(0)
+    uniform = first[first < 50]
+    assert len(uniform) / 4000 == pytest.approx(0.5, abs=0.04)
+    assert uniform.min() >= 0
+    assert uniform.max() <= 1
+    np.testing.assert_allclose(uniform.mean(), 0.5, atol=0.03)
+    assert (actions(1) > 50).all()
+    assert (actions(0, deterministic=True) > 50).all()
+
+
+def test_a_policy_acts_on_standardised_observations(start):
+    task = authors(c1=0.25)
+    policy = start(task)[0].policy
+    seen = Moments(jnp.array(4.0), jnp.array([3.0]), jnp.array([16.0]))
+    act = behaviour(task, policy, seen, jnp.array(1), deterministic=True)
+    np.testing.assert_allclose(
+        act(jnp.array([[1.0], [1e9]]), KEY), policy(jnp.array([[-1.0], [5.0]])).mode(), rtol=1e-6
+    )
+
+
+# Masks.
+
+
+class ShortParams(NamedTuple):
+    length: jax.Array
+    nonsense: jax.Array
+
+
+class Short(World):
+    """Ends after `length` steps, and from then on answers with `nonsense`."""
+
+    name: ClassVar[str] = "short"
+    observation_size: ClassVar[int] = 2
+    actions: ClassVar[Continuous] = Continuous(1)
+    horizon: ClassVar[int] = 6
+
+    def clients(self, n, key):
+        raise NotImplementedError
+
+    def reset(self, params, key):
+        return jnp.zeros((), int), jax.random.normal(key, (2,))
+
+    def step(self, params, state, action, key):
+        state = state + 1
+        over = state >= params.length
+        observation = jnp.where(over, params.nonsense, jax.random.normal(key, (2,)))
+        reward = jnp.where(state > params.length, params.nonsense, -jnp.abs(action[0]))
+        return Transition(state, observation, reward, over)
+
+
+@pytest.fixture(scope="module")
+def short(train, start):
+    learner = LearnerSettings(iterations=2, steps=24, epochs=2, minibatch=8, hidden=(4,))
+    critic = CriticSettings(hidden=(4,), epochs=2, minibatch=8)
+    task = Task(Short(), FedKL(), learner, critic)
+    model, client = start(task)
+
+    def run(length, nonsense):
+        return train(task, model, client, ShortParams(np.int32(length), np.float32(nonsense)), KEY)
+
+    return run
+
+
+@pytest.mark.parametrize("nonsense", [1e6, float("inf"), float("nan")])
+@pytest.mark.parametrize("length", [1, 4, 6])
+def test_nothing_counts_after_a_true_end(short, length, nonsense):
+    """Neither for weights, moments, advantages, policy nor critic: not a bit changes."""
+    same_bits(short(length, 0.0), short(length, nonsense))
+
+
+@pytest.mark.parametrize(("length", "steps"), [(1, 8), (4, 32), (6, 48), (99, 48)])
+def test_a_client_weighs_the_steps_before_its_ends(short, length, steps):
+    """2 iterations of 4 episodes."""
+    update, _, metrics = short(length, 0.0)
+    assert float(update.weight) == steps
+    assert float(update.model.observations.count) == float(update.model.rewards.count) == steps
+    assert metrics["steps"].tolist() == [steps / 2] * 2
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(update))
+
+
+# Compilation.
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_no_number_compiles_anything_again(name, start):
+    """Every setting that is not static, of the learner, the critic and the algorithm."""
+    traces = []
+
+    def counted(*arguments):
+        traces.append(1)
+        return local_round(*arguments)
+
+    jitted = jax.jit(counted)
+    learner = LearnerSettings(iterations=1, steps=4, epochs=1, minibatch=2, hidden=(2,))
+    task = Task(Bandit(), ALGORITHMS[name](), learner, CriticSettings(hidden=(2,), epochs=1))
+    rest = (*start(task), row(Bandit().clients(1, KEY)), KEY)
+    jitted.trace(task, *rest)
+    changed = 0
+    for group in ("learner", "critic", "algorithm"):
+        settings = getattr(task, group)
+        for field in dataclasses.fields(settings):
+            if not field.metadata["static"]:
+                value = jax.tree.map(lambda x: 0.7 * x + 0.01, getattr(settings, field.name))
+                other = dataclasses.replace(settings, **{field.name: value})
+                jitted.trace(dataclasses.replace(task, **{group: other}), *rest)
+                changed += 1
+    assert changed >= 14
+    assert len(traces) == 1
+    longer = dataclasses.replace(learner, iterations=2)
+    jitted.trace(dataclasses.replace(task, learner=longer), *rest)
+    assert len(traces) == 2

@@ -1,0 +1,217 @@
+"""The local objective h_n, its gradient, and the gradient steps on it.
+
+The values of h_n for each algorithm are worked out by hand in tests/algorithms.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from fedkl.algorithms import Algorithm, FedAvg, FedKL, FedProx
+from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import (
+    Policies,
+    PolicyBatch,
+    improve_policy,
+    measure,
+    objective,
+    optimiser,
+)
+from fedkl.learning.settings import LearnerSettings
+from fedkl.worlds import Chain, PointTarget
+
+KEY = jax.random.key(0)
+FREE = (0.0, jnp.inf)
+WORLDS = {"gaussian": PointTarget(), "categorical": Chain()}
+
+
+def a_policy(world, seed, hidden=()):
+    settings = LearnerSettings(hidden=hidden, output_scale=1.0, initial_log_std=0.1 * seed)
+    policy = Policy(world, settings, jax.random.key(seed))
+    return jax.tree.map(lambda x: x + 0.05 * seed, policy)
+
+
+def a_batch(world, policies, samples=8):
+    states = jax.random.normal(KEY, (samples, world.observation_size))
+    before = policies.previous(states)
+    action = before.sample(KEY)
+    return PolicyBatch(
+        observation=states,
+        action=action,
+        advantage=jnp.linspace(-2.0, 1.0, samples),
+        log_prob=before.log_prob(action),
+        previous=before.mean if isinstance(world, PointTarget) else before.logits,
+        broadcast=policies.broadcast.network(states),
+        weight=jnp.ones(samples).at[-1].set(0.0),
+    )
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def case(request):
+    """Three different policies, and data of the second."""
+    world = WORLDS[request.param]
+    now, previous, broadcast = (a_policy(world, seed, (3,)) for seed in (1, 2, 3))
+    policies = Policies(previous, broadcast)
+    return now, policies, a_batch(world, policies)
+
+
+def test_the_gradient_is_that_of_finite_differences(case):
+    """In float64, for FedKL with every distance, FedProx and FedAvg."""
+    algorithms = {name: FedKL(distance=name) for name in DISTANCES}
+    algorithms |= {"fedprox": FedProx(mu=0.7), "fedavg": FedAvg()}
+    coefficients = {"c1": 0.8, "c2": 1.3}
+    step = 1e-6
+    with jax.enable_x64(True):
+        now, policies, batch = jax.tree.map(
+            lambda x: jnp.asarray(x, x.dtype if jnp.issubdtype(x.dtype, jnp.integer) else float),
+            case,
+        )
+        parameters, policy_from = ravel_pytree(now)
+        axes = step * jnp.eye(len(parameters))
+
+        def h(parameters, algorithm):
+            policy = policy_from(parameters)
+            return objective(policy, policies, batch, algorithm, coefficients, FREE)
+
+        @jax.jit
+        def both(algorithm):
+            forwards = jax.vmap(h, (0, None))(parameters + axes, algorithm)
+            backwards = jax.vmap(h, (0, None))(parameters - axes, algorithm)
+            return jax.grad(h)(parameters, algorithm), (forwards - backwards) / (2 * step)
+
+        for name, algorithm in algorithms.items():
+            exact, differences = both(algorithm)
+            assert np.abs(exact).max() > 1e-2
+            np.testing.assert_allclose(exact, differences, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_at_the_policy_that_collected_the_data_h_is_the_mean_advantage(case):
+    _, policies, batch = case
+    h = objective(policies.previous, policies, batch, FedAvg(), {"c2": 5.0}, FREE)
+    assert float(h) == pytest.approx(float(batch.advantage[:-1].mean()), rel=1e-5)
+
+
+def test_the_importance_ratio_is_clipped_to_its_bounds(case):
+    now, policies, batch = case
+    exact = np.exp(now(batch.observation).log_prob(batch.action) - batch.log_prob)[:-1]
+    assert exact.min() < 0.9
+    assert exact.max() > 1.1
+    h = objective(now, policies, batch, FedAvg(), {"c2": 0.0}, (0.9, 1.1))
+    expected = (np.clip(exact, 0.9, 1.1) * np.asarray(batch.advantage)[:-1]).mean()
+    assert float(h) == pytest.approx(expected, rel=1e-5)
+
+
+def test_padding_counts_for_nothing(case):
+    now, policies, batch = case
+    absurd = batch._replace(
+        observation=batch.observation.at[-1].set(50.0),
+        advantage=batch.advantage.at[-1].set(1e6),
+        log_prob=batch.log_prob.at[-1].set(-20.0),
+        previous=batch.previous.at[-1].set(9.0),
+        broadcast=batch.broadcast.at[-1].set(-9.0),
+    )
+    arguments = (FedKL(), {"c1": 1.0, "c2": 1.0}, FREE)
+    assert float(objective(now, policies, batch, *arguments)) == pytest.approx(
+        float(objective(now, policies, absurd, *arguments)), rel=1e-6
+    )
+    one, other = (measure(FedKL(), now, policies, b) for b in (batch, absurd))
+    assert float(one.kl_local) == pytest.approx(float(other.kl_local), rel=1e-6)
+    assert float(one.d_global) == pytest.approx(float(other.d_global), rel=1e-6)
+
+
+def test_measures_from_the_old_policies_to_the_new(case):
+    now, policies, batch = case
+    measured = measure(FedKL(), now, policies, batch)
+    real = batch.observation[:-1]
+    kl_local = policies.previous(real).kl(now(real)).mean()
+    d_global = jnp.sqrt(policies.broadcast(real).kl(now(real)) / 2).mean()
+    assert float(measured.kl_local) == pytest.approx(float(kl_local), rel=1e-5)
+    assert float(measured.d_global) == pytest.approx(float(d_global), rel=1e-5)
+    assert float(measured.max_advantage) == 2
+
+
+def step_of(learner, gradient):
+    """What the optimiser adds to the parameters for the first gradient."""
+    rule = optimiser(learner)
+    return rule.update(gradient, rule.init(gradient), gradient)[0]
+
+
+def test_plain_sgd_goes_against_the_gradient():
+    learner = LearnerSettings(learning_rate=0.1, optimiser="sgd")
+    np.testing.assert_allclose(step_of(learner, jnp.array([3.0, -4.0])), [-0.3, 0.4], rtol=1e-6)
+
+
+def test_the_first_step_of_adam_has_the_learning_rates_length():
+    learner = LearnerSettings(learning_rate=0.1, optimiser="adam")
+    np.testing.assert_allclose(step_of(learner, jnp.array([3.0, -4e-3])), [-0.1, 0.1], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("limit", "step"), [(1.0, [-0.06, 0.08]), (6.0, [-0.3, 0.4])])
+def test_gradients_longer_than_the_limit_are_shortened_to_it(limit, step):
+    learner = LearnerSettings(learning_rate=0.1, max_gradient_norm=limit)
+    np.testing.assert_allclose(step_of(learner, jnp.array([3.0, -4.0])), step, rtol=1e-5)
+
+
+class Numbered(Algorithm):
+    """Replaces every gradient by the number of its step in the round."""
+
+    name = "numbered"
+    summary = "for this test"
+
+    def gradient(self, gradient, step):
+        return jax.tree.map(lambda g: 0 * g + step, gradient)
+
+
+improve = jax.jit(improve_policy)
+
+
+def improved(algorithm, learner, policies, batch, scale=1.0, iteration=0, c2=0.0):
+    state = optimiser(learner).init(policies.previous)
+    coefficients = {"c1": 0.5, "c2": c2}
+    return improve(
+        algorithm, learner, policies, state, batch, coefficients, scale, jnp.array(iteration), KEY
+    )[0]
+
+
+@pytest.fixture(scope="module")
+def small():
+    world = PointTarget()
+    policies = Policies(a_policy(world, 1), a_policy(world, 2))
+    learner = LearnerSettings(epochs=3, minibatch=4, learning_rate=0.01)
+    return learner, policies, a_batch(world, policies, samples=10)
+
+
+@pytest.mark.parametrize(("iteration", "total"), [(0, 15), (2, 2 * 6 * 6 + 15)])
+def test_gradient_steps_are_numbered_through_the_round(small, iteration, total):
+    """3 epochs of 10 // 4 steps: 0 .. 5 in the first iteration, 12 .. 17 in the third."""
+    learner, policies, batch = small
+    after = improved(Numbered(), learner, policies, batch, iteration=iteration)
+    moved = jax.tree.map(jnp.subtract, policies.previous, after)
+    for leaf in jax.tree.leaves(moved):
+        np.testing.assert_allclose(leaf, 0.01 * total, rtol=1e-4)
+
+
+def test_one_full_batch_step_is_gradient_ascent_on_h(small):
+    _, policies, batch = small
+    learner = LearnerSettings(epochs=1, minibatch=10, learning_rate=0.01)
+    after = improved(FedKL(), learner, policies, batch, scale=0.5, c2=2.0)
+    gradient = jax.grad(objective)(
+        policies.previous, policies, batch, FedKL(), {"c1": 0.5, "c2": 2.0}, FREE
+    )
+    expected = optax.apply_updates(
+        policies.previous, jax.tree.map(lambda g: 0.5 * 0.01 * g, gradient)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after, expected)
+
+
+def test_the_local_penalty_shortens_the_way(small):
+    learner, policies, batch = small
+    ways = [
+        measure(FedKL(), improved(FedKL(), learner, policies, batch, c2=c2), policies, batch)
+        for c2 in (0.0, 20.0)
+    ]
+    assert float(ways[1].kl_local) < 0.7 * float(ways[0].kl_local)

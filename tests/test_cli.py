@@ -1,0 +1,259 @@
+"""The command line as a user meets it: what it prints, what it returns, what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedkl import cli
+
+TINY = [
+    "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
+    "learner.steps=64", "learner.epochs=2", "evaluation.episodes=2",
+]  # fmt: skip
+
+
+def fedkl(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "fedkl", *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, **options,
+    )  # fmt: skip
+
+
+def call(capsys, *arguments):
+    """Runs a command in this process: exit code, stdout, stderr."""
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return exit_.value.code, out, err
+
+
+@pytest.fixture(autouse=True)
+def _fresh_consoles(monkeypatch):
+    """Rich consoles that write to what pytest captures."""
+    from rich.console import Console
+
+    monkeypatch.setattr(cli, "out", Console(highlight=False, width=100))
+    monkeypatch.setattr(cli, "err", Console(stderr=True, highlight=False))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "run"
+    result = fedkl("train", "probe-point", "--rounds", 2, "--run", path, "--tensorboard", *TINY)
+    assert result.returncode == 0, result.stderr
+    return path, result
+
+
+def test_training_prints_a_line_a_round_and_leaves_a_run_directory(trained):
+    path, result = trained
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("round 1/2  return ")
+    assert "s left" in lines[0]
+    assert lines[-1].startswith("probe-point fedkl seed 0: return ")
+    for name in ("config.toml", "metrics.jsonl", "summary.json", "checkpoints", "tensorboard"):
+        assert (path / name).exists()
+    assert len((path / "metrics.jsonl").read_text().splitlines()) == 2
+    assert result.stderr == ""
+
+
+def test_evaluation_prints_json_for_machines_and_words_for_people(trained, capsys):
+    path, _ = trained
+    code, out, _ = call(capsys, "evaluate", path, "--episodes", 3, "--deterministic", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert (result["round"], result["episodes"], result["deterministic"]) == (2, 3, True)
+    assert len(result["return_per_client"]) == 3
+    code, out, _ = call(capsys, "evaluate", path, "--episodes", 3)
+    assert "stochastic global policy after round 2, 3 episodes on each of 3 clients" in out
+
+
+def test_evaluation_leaves_the_run_as_it_was(trained, capsys):
+    path, _ = trained
+    before = {f: f.read_bytes() for f in path.rglob("*") if f.is_file()}
+    call(capsys, "evaluate", path, "--episodes", 2)
+    assert before == {f: f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def test_a_report_of_a_run_is_a_page(trained, capsys):
+    path, _ = trained
+    code, out, _ = call(capsys, "report", path)
+    assert code == 0
+    assert (path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert str(path / "report.html") in out.replace("\n", "")
+
+
+def test_resuming_a_finished_run_says_what_it_came_to(trained, capsys):
+    path, result = trained
+    code, out, _ = call(capsys, "resume", path)
+    assert code == 0
+    assert out.splitlines()[-1] == result.stdout.splitlines()[-1]
+
+
+def test_the_list_has_a_line_for_everything(capsys):
+    code, out, _ = call(capsys, "list")
+    assert code == 0
+    for name in ("demo", "reacher-init-state", "reacher-both-authors", "fmarl", "probe-chain"):
+        assert f"  {name}  " in out
+
+
+def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
+    path = tmp_path / "comparison"
+    code, out, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 2,
+        "--jobs", 2, "--rounds", 2, "--run", path, *TINY,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert (path / "report.html").exists()
+    assert {p.name for p in path.iterdir() if p.is_dir()} == {
+        "fedkl-seed0", "fedkl-seed1", "fedavg-seed0", "fedavg-seed1", "figures",
+    }  # fmt: skip
+    assert "(4/4)" in out
+    (path / "fedavg-seed1" / "summary.json").unlink()
+    code, out, _ = call(capsys, "resume", path)
+    assert code == 0
+    assert "fedavg-seed1 started" in out
+    assert "fedkl-seed0 started" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "nope"], "there is no preset 'nope'; there is: demo"),
+        (["train", "demo", "--algorithm", "nope"], "there is no algorithm 'nope'"),
+        (["train", "demo", "--set", "learner.nope=1"], "learner.nope is not a setting"),
+        (["train", "demo", "--set", "learner.steps=abc"], "learner.steps must be a whole number"),
+        (["train", "demo", "--set", "learner.steps"], "'learner.steps' is not of the form"),
+        (["train", "demo", "--rounds", "0"], "federation.rounds must be at least 1, not 0"),
+        (["train", "demo", "--rounds", "x"], "argument --rounds: invalid int value: 'x'"),
+        (["train", "demo", "--set", "federation.clients=2"], "federation.clients_per_round must"),
+        (["train", "demo", "--plugin", "gone.py"], "gone.py is not a file"),
+        (["train", "gone.toml"], "there is no config file 'gone.toml'"),
+        (["train", "demo", "--nope"], "unrecognized arguments: --nope"),
+        (["train"], "the following arguments are required: PRESET"),
+        (["nope"], "invalid choice: 'nope'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["resume", "gone"], "gone"),
+        (["evaluate", "gone"], "gone"),
+        (["report", "gone"], "gone"),
+        (["compare", "demo", "--algorithms", "fedkl", "fedkl", "--run", "x"], "twice"),
+        (["compare", "demo", "--algorithms", "nope", "--run", "x"], "there is no algorithm 'nope'"),
+        (
+            ["compare", "demo", "--algorithms", "fedkl", "--seeds", "0", "--run", "x"],
+            "--seeds must",
+        ),
+        (["compare", "demo", "--algorithms", "fedkl", "--jobs", "0", "--run", "x"], "--jobs must"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence_and_code_2_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_run_directory_is_left_alone(trained, capsys):
+    path, _ = trained
+    before = (path / "metrics.jsonl").read_bytes()
+    code, _, err = call(capsys, "train", "probe-point", "--run", path)
+    assert code == 2
+    assert f"fedkl resume {path}" in err.replace("\n", "")
+    assert (path / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("rounds = 2", 'rounds = "two"', "federation.rounds must be a whole number, not 'two'"),
+        ("rounds = 2", "rounds = ", "config.toml"),
+        ('name = "fedkl"', "name = 3", "algorithm.name must say which"),
+        ("[federation]", "[federatoin]", "federatoin is not a setting"),
+    ],
+)
+def test_a_config_with_a_mistake_is_answered_with_a_sentence(
+    trained, tmp_path, capsys, old, new, sentence
+):
+    import shutil
+
+    path = tmp_path / "copy"
+    shutil.copytree(trained[0], path)
+    text = (path / "config.toml").read_text()
+    assert old in text
+    (path / "config.toml").write_text(text.replace(old, new))
+    for command in ("resume", "evaluate"):
+        code, _, err = call(capsys, command, path)
+        assert code == 2
+        assert sentence in err.replace("\n", "")
+
+
+def test_when_no_checkpoint_can_be_read_nothing_is_lost(trained, tmp_path, capsys):
+    import shutil
+
+    path = tmp_path / "copy"
+    shutil.copytree(trained[0], path)
+    for file in (path / "checkpoints").iterdir():
+        file.write_bytes(b"rubbish")
+    before = (path / "metrics.jsonl").read_bytes()
+    code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert "Traceback" not in err
+    assert (path / "metrics.jsonl").read_bytes() == before
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedkl", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path):
+    path = tmp_path / "run"
+    process = start("train", "probe-point", "--rounds", 5000, "--run", path, *TINY)
+    log = path / "metrics.jsonl"
+    wait_for(lambda: log.exists() and log.read_text().count("\n") > 2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"fedkl resume {path}" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_a_comparison(tmp_path, how):
+    path = tmp_path / "comparison"
+    process = start(
+        "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 1, "--jobs", 2,
+        "--rounds", 100000, "--run", path, *TINY,
+    )  # fmt: skip
+    logs = [path / f"{a}-seed0" / "metrics.jsonl" for a in ("fedkl", "fedavg")]
+    wait_for(lambda: all(log.exists() for log in logs))
+    workers = [int((log.parent / ".lock").read_text()) for log in logs]
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    wait_for(lambda: not any(alive(worker) for worker in workers), 30)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
