@@ -46,12 +46,12 @@ class ReverseFedKL(fedkl.Algorithm):
         return coefficients | {"c1": c1}
 
 
-def main(rounds: int) -> None:
-    """Trains it on heterogeneous Reacher and prints what it does."""
-    config = fedkl.preset("demo", algorithm="fedkl-reverse", set={"federation.rounds": rounds})
+def main(preset: str = "demo", rounds: str = "5") -> None:
+    """Trains it and prints what it does."""
+    config = fedkl.preset(preset, "fedkl-reverse", set={"federation.rounds": int(rounds)})
     for record in fedkl.Federation(config):
         print("round {round}: return {return_mean:.1f}, c1 {c1:.2g}".format(**record), flush=True)
 
 
 if __name__ == "__main__":
-    main(rounds=int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(*sys.argv[1:])

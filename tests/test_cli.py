@@ -83,7 +83,7 @@ def test_a_report_of_a_run_is_a_page(trained, capsys):
     path, _ = trained
     code, out, _ = call(capsys, "report", path)
     assert code == 0
-    assert (path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert (path / "report.html").read_text().startswith("<!doctype html>")
     assert str(path / "report.html") in out.replace("\n", "")
 
 

@@ -146,6 +146,7 @@ def test_an_assignment_without_a_key_or_value_is_refused(text):
 def test_a_plugin_registers_an_algorithm(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
+        "from __future__ import annotations\n"
         "import fedkl\n"
         "@fedkl.register_algorithm\n"
         "class Mine(fedkl.Algorithm):\n"

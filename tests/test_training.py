@@ -52,14 +52,14 @@ def unbroken(config, path):
     return run
 
 
-class Unplugged(Exception):
+class UnpluggedError(Exception):
     pass
 
 
 def stop_after(rounds):
     def watch(record):
         if record["round"] == rounds:
-            raise Unplugged
+            raise UnpluggedError
 
     return watch
 
@@ -77,7 +77,7 @@ def test_a_resumed_run_equals_an_unbroken_one(tiny, tmp_path, algorithm, kept):
     whole = unbroken(config, tmp_path / "whole")
     broken = training.create(config, tmp_path / "broken")
     for rounds in (1, 3):
-        with pytest.raises(Unplugged):
+        with pytest.raises(UnpluggedError):
             training.go_on(broken, stop_after(rounds), loud)
     training.go_on(broken, silent, loud)
     assert_same_run(whole, broken)
@@ -87,10 +87,10 @@ def test_rounds_after_the_last_checkpoint_are_made_again(tiny, tmp_path):
     config = tiny(federation__rounds=5, checkpoint__every=3)
     whole = unbroken(config, tmp_path / "whole")
     broken = training.create(config, tmp_path / "broken")
-    with pytest.raises(Unplugged):
+    with pytest.raises(UnpluggedError):
         training.go_on(broken, stop_after(2), loud)
     assert broken.checkpoints.rounds() == []
-    with pytest.raises(Unplugged):
+    with pytest.raises(UnpluggedError):
         training.go_on(broken, stop_after(4), loud)
     training.go_on(broken, silent, loud)
     assert_same_run(whole, broken)
@@ -100,7 +100,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(tiny, tmp_path):
     config = tiny(federation__rounds=4)
     whole = unbroken(config, tmp_path / "whole")
     broken = training.create(config, tmp_path / "broken")
-    with pytest.raises(Unplugged):
+    with pytest.raises(UnpluggedError):
         training.go_on(broken, stop_after(3), loud)
     newest = max((tmp_path / "broken" / "checkpoints").iterdir())
     data = bytearray(newest.read_bytes())

@@ -140,11 +140,12 @@ def list_(options: argparse.Namespace) -> None:
 
 
 def _go_on(run: RunDirectory, tensorboard: bool) -> None:
-    values = run.config()
-    rounds = values["federation"]["rounds"]
-    label = f"{values['preset']} {values['algorithm']['name']} seed {values['seed']}"
+    settings = config.from_mapping(run.config())
+    label = f"{settings.preset} {settings.algorithm.name} seed {settings.seed}"
     sink = TensorBoardSink(run.path / "tensorboard") if tensorboard else None
-    with RoundProgress(err if err.is_terminal else out, label, rounds) as progress:
+    with RoundProgress(
+        err if err.is_terminal else out, label, settings.federation.rounds
+    ) as progress:
 
         def watch(record: dict[str, Any]) -> None:
             progress.show(record)

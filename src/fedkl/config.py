@@ -8,6 +8,7 @@ directory keeps, has neither.
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -172,7 +173,10 @@ def load_plugin(path: Path) -> None:
     spec = importlib.util.spec_from_file_location(f"fedkl_plugin_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"the plugin {path} is not a Python file")
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look up annotations that `from __future__ import annotations` made strings.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
 
 
 def _which(kind: str, table: Mapping[str, Any]) -> str:

@@ -13,16 +13,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 class RoundProgress:
     """Shows rounds as they finish. Use as a context manager."""
 
-    def __init__(self, console: Console, label: str, rounds: int, done: int = 0) -> None:
+    def __init__(self, console: Console, label: str, rounds: int) -> None:
         """Args:
         console: where to show it.
         label: what is running.
         rounds: how many rounds there are.
-        done: how many were finished before.
         """
         self._console = console
         self._rounds = rounds
-        self._start, self._first = time.monotonic(), done
+        self._start = time.monotonic()
+        self._first: int | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -33,7 +33,7 @@ class RoundProgress:
             disable=not console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task(label, total=rounds, completed=done, now="compiling")
+        self._task = self._bar.add_task(label, total=rounds, now="compiling")
 
     def __enter__(self) -> RoundProgress:
         self._bar.start()
@@ -49,19 +49,18 @@ class RoundProgress:
 
     def show(self, record: dict[str, Any]) -> None:
         """The record of a finished round."""
+        if self._first is None:
+            self._first = record["round"] - 1
         now = describe(record)
         self._bar.update(self._task, completed=record["round"], now=now)
         if not self._console.is_terminal:
-            left = self._seconds_left(record["round"])
+            per_round = (time.monotonic() - self._start) / (record["round"] - self._first)
+            left = per_round * (self._rounds - record["round"])
             self._console.print(
                 f"round {record['round']}/{self._rounds}  {now}  {left:.0f} s left",
                 soft_wrap=True,
                 highlight=False,
             )
-
-    def _seconds_left(self, done: int) -> float:
-        passed = time.monotonic() - self._start
-        return passed / max(done - self._first, 1) * (self._rounds - done)
 
 
 def describe(record: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedkl.errors import UserError
 
 _NOUN = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
@@ -57,11 +59,11 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     """
     known = {f.name: f for f in dataclasses.fields(cls)}
     hints = typing.get_type_hints(cls)
+    prefix, group = (f"{where}.", f"{where} has") if where else ("", "there is")
     for name in values:
         if name not in known:
             allowed = ", ".join(known) or "nothing"
-            raise UserError(f"{where}.{name} is not a setting; {where} has: {allowed}")
-    prefix = f"{where}." if where else ""
+            raise UserError(f"{prefix}{name} is not a setting; {group}: {allowed}")
     return cls(
         **{
             name: _checked(prefix + name, value, hints[name], known[name])
@@ -104,6 +106,8 @@ def _tuple(path: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 def _scalar(path: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         raise TypeError(f"{path}: a setting has one type")
+    if isinstance(value, np.generic):  # a sweep's np.logspace, say
+        value = value.item()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -41,6 +41,14 @@ class Hand(NamedTuple):
                 self.policy, self.policies, self.batch, algorithm, coefficients, (0.0, math.inf)
             )
         )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation() -> Iterator[None]:
+    """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def test_its_gradient_is_mu_times_the_gap(hand):
     def penalty(policy):
         return FedProx(mu=0.8).penalty({}, view(policy, hand.policies, hand.batch))
 
-    gradient = jax.grad(penalty)(hand.policy)
+    gradient = jax.jit(jax.grad(penalty))(hand.policy)
     assert float(gradient.network.weights[0][0, 0]) == pytest.approx(0.8 * 1.5, rel=1e-5)
     assert float(gradient.network.biases[0][0]) == pytest.approx(0.8 * 0.5, rel=1e-5)
 

@@ -138,6 +138,7 @@ def test_clients_that_want_different_things_agree_on_the_middle(tiny, algorithm)
     )
     federation = Federation(config)
     list(federation)
-    # The constant observation is standardised to 0. Targets are 0.5 with a spread whose mean is 0: the best common action is 0.5.
+    # The constant observation is standardised to 0.
+    # Targets are 0.5 with a spread whose mean is 0: the best common action is 0.5.
     policy = federation.state.model.policy
     assert float(policy(np.zeros((1, 1))).mode()[0, 0]) == pytest.approx(0.5, abs=0.12)

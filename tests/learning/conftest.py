@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -21,6 +21,14 @@ from fedkl.worlds import PointTarget
 FEDERATED = {"critic": "federated", "observations": "federated", "rewards": "federated"}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation() -> Iterator[None]:
+    """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session")
 def train() -> Callable[..., Any]:
     """`local_round`, compiled once for all tests that share a task's static settings."""
@@ -34,9 +42,9 @@ def start() -> Callable[..., tuple[Model, ClientState]]:
     Their leaves are NumPy arrays, as those of a saved state are.
     """
 
-    def make(task: Task, seed: int = 0, **places: str) -> tuple[Model, ClientState]:
+    def make(task: Task, **places: str) -> tuple[Model, ClientState]:
         at = FEDERATED | places
-        policy_key, critic_key = jax.random.split(jax.random.key(seed))
+        policy_key, critic_key = jax.random.split(jax.random.key(0))
         critic = critics.new_critic(task.world, task.critic, critic_key)
         things = {
             "critic": (critic, CriticState(critic, critics.optimiser(task.critic).init(critic))),

@@ -53,6 +53,6 @@ def test_the_l2_weight_is_that_of_the_squared_weights():
 
 
 def test_has_one_value_for_each_state():
-    critic = new_critic(Chain(), CriticSettings(hidden=(4, 3)), KEY)
-    assert values(critic, jnp.ones((2, 7, 5))).shape == (2, 7)
+    critic = jax.eval_shape(lambda: new_critic(Chain(), CriticSettings(hidden=(4, 3)), KEY))
+    assert jax.eval_shape(values, critic, jnp.ones((2, 7, 5))).shape == (2, 7)
     assert [w.shape for w in critic.weights] == [(5, 4), (4, 3), (3, 1)]

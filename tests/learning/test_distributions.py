@@ -164,7 +164,7 @@ def test_the_authors_distance_is_root_two_times_the_papers():
 
 @pytest.mark.parametrize("name", DISTANCES)
 def test_every_distance_answers_for_each_state_and_is_zero_only_at_equality(name, numbers):
-    distance = DISTANCES[name]
+    distance = jax.jit(DISTANCES[name])
     for p, q in [
         (Gaussian(numbers[0], jnp.zeros(2)), Gaussian(numbers[1], jnp.full(2, 0.1))),
         (Categorical(numbers[0]), Categorical(numbers[1])),
@@ -178,4 +178,4 @@ def test_every_distance_answers_for_each_state_and_is_zero_only_at_equality(name
 def test_safe_sqrt_is_the_root_with_gradient_zero_at_zero():
     x = jnp.array([4.0, 0.25, 0.0, 1e-9, -1e-9])
     np.testing.assert_allclose(safe_sqrt(x), [2, 0.5, 0, 0, 0])
-    np.testing.assert_allclose(jax.vmap(jax.grad(safe_sqrt))(x), [0.25, 1, 0, 0, 0])
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(safe_sqrt)))(x), [0.25, 1, 0, 0, 0])

@@ -105,7 +105,9 @@ def test_what_is_federated_is_sent_and_not_kept(outcome):
 def test_sent_statistics_hold_the_rounds_own_data_only(train, start, point, params):
     task = point()
     model, client = start(task)
-    model = changed(model, lambda m: m.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0])))
+    model = changed(
+        model, lambda m: m.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0]))
+    )
     sent = train(task, model, client, row(params), KEY)[0].model.observations
     assert float(sent.count) == STEPS
     np.testing.assert_allclose(sent.mean, [1.0], rtol=1e-6)
@@ -149,7 +151,9 @@ def local_outcome(train, start, params):
     model, client = start(task, **LOCAL)
     client = changed(client, lambda c: c.coefficients["c1"], 7.0)
     client = changed(client, lambda c: c.coefficients["c2"], 9.0)
-    client = changed(client, lambda c: c.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0])))
+    client = changed(
+        client, lambda c: c.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0]))
+    )
     return client, train(task, model, client, row(params), KEY)
 
 
@@ -219,6 +223,16 @@ def test_caps_bring_both_coefficients_to_the_same_quotient(train, start, params)
     assert c2 < 20
     capped = c1 * float(metrics["kl_global"][-1])
     assert capped == pytest.approx(c2 * float(metrics["kl_local"][-1]), rel=1e-4)
+
+
+def test_without_the_guard_absurd_steps_stay(train, start, params):
+    task = authors(c1=0.25)
+    learner = dataclasses.replace(task.learner, learning_rate=1e3)
+    task = dataclasses.replace(task, learner=learner)
+    _, after, metrics = train(task, *start(task, **LOCAL), row(params), KEY)
+    assert not metrics["guarded"].any()
+    assert float(after.step_scale) == 1
+    assert not float(metrics["kl_local"][0]) < 1
 
 
 def test_every_coefficient_has_a_rule_and_a_first_value():

@@ -5,10 +5,6 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.algorithms import FedAvg
-from fedkl.learning.local_training import Task
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.worlds import PointTarget
 from fedkl.worlds.probes import PointParams
 
 KEY = jax.random.key(5)
@@ -86,14 +82,3 @@ def test_a_client_recovers_and_goes_on(train, start, point):
     assert counts[0] == 3
     assert counts[-1] < 3
     assert not np.array_equal(update.model.policy.log_std, model.policy.log_std)
-
-
-def test_without_the_guard_absurd_steps_stay(train, start):
-    learner = LearnerSettings(
-        iterations=1, steps=8, epochs=1, minibatch=8, hidden=(2,), guard=False, learning_rate=1e3
-    )
-    task = Task(PointTarget(), FedAvg(), learner, CriticSettings(hidden=(2,), epochs=1))
-    _, after, metrics = train(task, *start(task), PARAMS, KEY)
-    assert not metrics["guarded"].any()
-    assert float(after.step_scale) == 1
-    assert float(metrics["kl_local"][0]) > 1

@@ -1,6 +1,5 @@
 """Local rounds and plain averages in worlds whose answers are known."""
 
-import dataclasses
 from typing import ClassVar
 
 import jax

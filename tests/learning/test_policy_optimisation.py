@@ -29,8 +29,8 @@ FREE = (0.0, jnp.inf)
 WORLDS = {"gaussian": PointTarget(), "categorical": Chain()}
 
 
-def a_policy(world, seed, hidden=()):
-    settings = LearnerSettings(hidden=hidden, output_scale=1.0, initial_log_std=0.1 * seed)
+def a_policy(world, seed):
+    settings = LearnerSettings(hidden=(), output_scale=1.0, initial_log_std=0.1 * seed)
     policy = Policy(world, settings, jax.random.key(seed))
     return jax.tree.map(lambda x: x + 0.05 * seed, policy)
 
@@ -54,7 +54,7 @@ def a_batch(world, policies, samples=8):
 def case(request):
     """Three different policies, and data of the second."""
     world = WORLDS[request.param]
-    now, previous, broadcast = (a_policy(world, seed, (3,)) for seed in (1, 2, 3))
+    now, previous, broadcast = (a_policy(world, seed) for seed in (1, 2, 3))
     policies = Policies(previous, broadcast)
     return now, policies, a_batch(world, policies)
 
@@ -64,28 +64,26 @@ def test_the_gradient_is_that_of_finite_differences(case):
     algorithms = {name: FedKL(distance=name) for name in DISTANCES}
     algorithms |= {"fedprox": FedProx(mu=0.7), "fedavg": FedAvg()}
     coefficients = {"c1": 0.8, "c2": 1.3}
-    step = 1e-6
     with jax.enable_x64(True):
         now, policies, batch = jax.tree.map(
             lambda x: jnp.asarray(x, x.dtype if jnp.issubdtype(x.dtype, jnp.integer) else float),
             case,
         )
         parameters, policy_from = ravel_pytree(now)
-        axes = step * jnp.eye(len(parameters))
 
+        @jax.jit
+        @jax.value_and_grad
         def h(parameters, algorithm):
             policy = policy_from(parameters)
             return objective(policy, policies, batch, algorithm, coefficients, FREE)
 
-        @jax.jit
-        def both(algorithm):
-            forwards = jax.vmap(h, (0, None))(parameters + axes, algorithm)
-            backwards = jax.vmap(h, (0, None))(parameters - axes, algorithm)
-            return jax.grad(h)(parameters, algorithm), (forwards - backwards) / (2 * step)
-
         for name, algorithm in algorithms.items():
-            exact, differences = both(algorithm)
+            exact = h(parameters, algorithm)[1]
             assert np.abs(exact).max() > 1e-2
+            differences = [
+                (h(parameters + axis, algorithm)[0] - h(parameters - axis, algorithm)[0]) / 2e-6
+                for axis in 1e-6 * np.eye(len(parameters))
+            ]
             np.testing.assert_allclose(exact, differences, rtol=1e-6, atol=1e-7, err_msg=name)
 
 
@@ -98,10 +96,10 @@ def test_at_the_policy_that_collected_the_data_h_is_the_mean_advantage(case):
 def test_the_importance_ratio_is_clipped_to_its_bounds(case):
     now, policies, batch = case
     exact = np.exp(now(batch.observation).log_prob(batch.action) - batch.log_prob)[:-1]
-    assert exact.min() < 0.9
+    assert exact.min() < 0.95
     assert exact.max() > 1.1
-    h = objective(now, policies, batch, FedAvg(), {"c2": 0.0}, (0.9, 1.1))
-    expected = (np.clip(exact, 0.9, 1.1) * np.asarray(batch.advantage)[:-1]).mean()
+    h = objective(now, policies, batch, FedAvg(), {"c2": 0.0}, (0.95, 1.1))
+    expected = (np.clip(exact, 0.95, 1.1) * np.asarray(batch.advantage)[:-1]).mean()
     assert float(h) == pytest.approx(expected, rel=1e-5)
 
 
@@ -199,7 +197,7 @@ def test_one_full_batch_step_is_gradient_ascent_on_h(small):
     _, policies, batch = small
     learner = LearnerSettings(epochs=1, minibatch=10, learning_rate=0.01)
     after = improved(FedKL(), learner, policies, batch, scale=0.5, c2=2.0)
-    gradient = jax.grad(objective)(
+    gradient = jax.jit(jax.grad(objective))(
         policies.previous, policies, batch, FedKL(), {"c1": 0.5, "c2": 2.0}, FREE
     )
     expected = optax.apply_updates(

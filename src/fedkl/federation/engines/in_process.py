@@ -59,7 +59,7 @@ class InProcess:
             keys: a key for each.
 
         Returns:
-            Update, new state and metrics of each client, as NumPy arrays, in the order of `clients`.
+            Update, new state and metrics of each, as NumPy arrays, in the order of `clients`.
         """
         params = jax.tree.map(lambda x: x[list(clients)], self._params)
         rows = list(range(len(clients)))

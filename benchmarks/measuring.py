@@ -1,0 +1,83 @@
+"""What the benchmarks share: clocks, cores, and where results go."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Elapsed(NamedTuple):
+    """Seconds on the wall and seconds of processor time (of all threads)."""
+
+    wall: float
+    cpu: float
+
+
+def elapsed(run: Callable[[], object]) -> Elapsed:
+    """How long one call takes."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    run()
+    return Elapsed(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def spread(samples: list[float]) -> dict[str, float]:
+    """Median and range: on a shared machine the range is part of the answer."""
+    return {"median": statistics.median(samples), "min": min(samples), "max": max(samples)}
+
+
+def run_on_cores(count: int) -> None:
+    """Starts this program anew on its last `count` cores, unless it has no more than that already.
+
+    The affinity survives `exec`, so every library counts the cores right from its start. Where a
+    system cannot pin (macOS), nothing happens; `machine` says how many cores there were.
+    """
+    if hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > count:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-count:])
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def machine(*packages: str) -> dict[str, Any]:
+    """Where and with what it was measured."""
+    pinned = hasattr(os, "sched_getaffinity")
+    return {
+        "processor": _processor(),
+        "cores_used": len(os.sched_getaffinity(0)) if pinned else os.cpu_count(),
+        "cores_visible": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+    } | {package: metadata.version(package) for package in packages}
+
+
+def emit(result: dict[str, Any], summary: str, out: Path | None) -> None:
+    """Prints JSON on stdout and the summary on stderr, and writes the JSON to `out`."""
+    text = json.dumps(_rounded(result), indent=2)
+    print(text)
+    print(summary, file=sys.stderr)
+    if out is not None:
+        out.write_text(text + "\n", encoding="utf-8")
+
+
+def _rounded(x: Any) -> Any:
+    """Four significant digits are more than the noise leaves."""
+    if isinstance(x, dict):
+        return {key: _rounded(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_rounded(value) for value in x]
+    return float(f"{x:.4g}") if isinstance(x, float) else x
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

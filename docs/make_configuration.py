@@ -1,0 +1,156 @@
+"""Prints docs/configuration.md, the reference of every setting, from the settings themselves.
+
+python docs/make_configuration.py > docs/configuration.md
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from fedkl import config
+from fedkl.algorithms import ALGORITHMS, Algorithm
+from fedkl.worlds import WORLDS
+
+INTRODUCTION = """\
+# Configuration
+
+Every setting, with its type, its default and its limits. This page is made by
+`python docs/make_configuration.py > docs/configuration.md`.
+
+Defaults hold where neither the preset nor you say otherwise; [presets](presets.md) tells what the
+presets set. `config.toml` in a run directory has every setting of that run.
+
+## How to change a setting
+
+On the command line, after the preset; values are written as in TOML, and quotes around a string may
+be left out:
+
+    fedkl train demo --set learner.d_local=0.02 algorithm.distance=kl "learner.hidden=[32, 32]"
+
+From Python:
+
+```python
+import fedkl
+
+config = fedkl.preset("demo", set={"learner.d_local": 0.02, "algorithm.distance": "kl"})
+```
+
+In a file of your own, `fedkl train mine.toml`:
+
+```toml
+extends = ["reacher-init-state"]   # presets or files, the later over the earlier; may be left out
+plugins = ["my_algorithm.py"]      # relative to where the command runs; may be left out
+seed = 1
+
+[learner]
+d_local = 0.02
+
+[per_algorithm.fedprox.algorithm]  # holds only when the algorithm is fedprox
+mu = 0.1
+```
+
+`--set` overrules the file, and the file what it extends. A mistake is answered with one sentence
+that names the setting and what is allowed, and exit code 2. Beside the limits below, K must not
+exceed N, and the two numbers of a range must be in ascending order.
+"""
+
+ALGORITHM = """\
+## `algorithm`
+
+`algorithm.name` says which algorithm; `fedkl train --algorithm NAME` sets it.
+
+### All algorithms
+"""
+
+WORLD = """\
+## `world`
+
+`world.name` says which world.
+"""
+
+_TYPES = {int: "whole number", float: "number", bool: "true or false", str: "string"}
+
+
+def page() -> str:
+    """The whole page."""
+    hints = typing.get_type_hints(config.Config)
+    top, shared = (dataclasses.fields(cls) for cls in (config._TopLevel, Algorithm))
+    groups = [name for name in hints if name not in {"algorithm", "world"} | _names(top)]
+    parts = [INTRODUCTION, _section("Top level", config._TopLevel, "")]
+    parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
+    parts += [ALGORITHM, _table(shared, Algorithm, "algorithm.")]
+    parts += [_named(ALGORITHMS[name], "algorithm.", _names(shared)) for name in ALGORITHMS]
+    parts.append(WORLD)
+    parts += [_named(WORLDS[name], "world.", set()) for name in WORLDS]
+    return "\n".join(parts)
+
+
+def _names(fields: Iterable[dataclasses.Field[Any]]) -> set[str]:
+    return {field.name for field in fields}
+
+
+def _section(title: str, group: type, prefix: str) -> str:
+    about = (group.__doc__ or "").strip() if prefix else ""
+    text = f"{about}\n\n" if about else ""
+    return f"## {title}\n\n{text}{_table(dataclasses.fields(group), group, prefix)}"
+
+
+def _named(cls: Any, prefix: str, shared: set[str]) -> str:
+    own = [f for f in dataclasses.fields(cls) if f.name not in shared]
+    body = _table(own, cls, prefix) if own else "No settings of its own.\n"
+    return f"### `{cls.name}`: {_escaped(cls.summary)}\n\n{body}"
+
+
+def _table(fields: Iterable[dataclasses.Field[Any]], group: type, prefix: str) -> str:
+    hints = typing.get_type_hints(group)
+    lines = ["| setting | type | default | limits | is |", "|---|---|---|---|---|"]
+    for field in fields:
+        cells = (
+            f"`{prefix}{field.name}`",
+            _type(hints[field.name]),
+            f"`{_toml(field.default)}`",
+            _limits(field.metadata["limits"]),
+            _escaped(field.metadata["help"]),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type(hint: Any) -> str:
+    if typing.get_origin(hint) is not tuple:
+        return _TYPES[hint]
+    kinds = typing.get_args(hint)
+    noun = f"{_TYPES[kinds[0]]}s"
+    return f"list of {noun}" if kinds[-1] is Ellipsis else f"list of {len(kinds)} {noun}"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(v) for v in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _limits(limits: dict[str, Any]) -> str:
+    if (choices := limits["choices"]) is not None:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    words = {"low": "at least", "above": "above", "high": "at most"}
+    said = [f"{words[name]} {limits[name]}" for name in words if limits[name] is not None]
+    return ", ".join(said)
+
+
+def _escaped(text: str) -> str:
+    for character in "|*<":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,52 @@
+"""What the pages show runs, and what they link to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedkl
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target, _, anchor in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#:]*)(#([^)]*))?\)", text):
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
+
+
+def test_the_readmes_example_runs(capsys):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) <= 5
+    assert '"demo"' in code
+    exec(code.replace('"demo"', '"probe-point"'), {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2", "3"]
+
+
+def test_the_readme_names_every_command():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in ("train", "resume", "evaluate", "compare", "report", "list"):
+        assert f"| `fedkl {command}` |" in text
+
+
+def test_the_changelog_has_this_version():
+    assert f"## [{_version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def _version():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]
+
+
+def test_the_front_docstring_runs(capsys):
+    code = (fedkl.__doc__ or "").split("\n\n", 1)[1].replace('"demo"', '"probe-point"')
+    exec(code, {})
+    assert len(capsys.readouterr().out.splitlines()) == 10

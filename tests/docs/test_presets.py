@@ -1,0 +1,58 @@
+"""The tables of docs/presets.md hold what the presets hold."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import fedkl
+
+PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
+
+
+def rows(section, key_column):
+    """The cells of the rows whose key column is in backquotes, from one section of the page."""
+    (text,) = [part for part in PAGE.split("\n## ") if part.startswith(section)]
+    found = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines()]
+    return [cells for cells in found if len(cells) > key_column and "`" in cells[key_column]]
+
+
+def setting(preset, key):
+    """The value of `group.name`, or of `algorithm: group.name`, in a preset."""
+    algorithm, _, dotted = key.rpartition(": ")
+    group, name = dotted.split(".")
+    return fedkl.preset(preset, algorithm or None).mapping()[group][name]
+
+
+def value(cell):
+    return tomllib.loads(f"value = {cell.strip('`')}")["value"]
+
+
+@pytest.mark.parametrize("cells", rows("What the Reacher presets set", 0), ids=lambda c: c[0])
+def test_what_the_reacher_presets_set(cells):
+    key, said, _ = cells
+    assert setting("reacher-init-state", key.strip("`")) == value(said)
+
+
+differences = rows("The paper, our defaults, the authors' code", 2)
+
+
+@pytest.mark.parametrize("cells", differences, ids=lambda c: c[0])
+def test_ours_and_theirs(cells):
+    _, _, key, ours, theirs = cells
+    assert setting("reacher-init-state", key.strip("`")) == value(ours)
+    assert setting("reacher-init-state-authors", key.strip("`")) == value(theirs)
+
+
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+def test_no_difference_goes_unmentioned(algorithm):
+    mentioned = {cells[2].strip("`") for cells in differences}
+    ours, theirs = (
+        fedkl.preset(name, algorithm).mapping()
+        for name in ("reacher-init-state", "reacher-init-state-authors")
+    )
+    for group, settings in ours.items():
+        for name in settings if isinstance(settings, dict) else ():
+            if settings[name] != theirs[group][name]:
+                key = f"{group}.{name}"
+                assert key in mentioned or f"{algorithm}: {key}" in mentioned

@@ -1,0 +1,53 @@
+"""Named classes, ours and the user's."""
+
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.registry import Registry
+
+
+class Circle:
+    name = "circle"
+
+
+class Square:
+    name = "square"
+
+
+@pytest.fixture
+def shapes():
+    registry = Registry("shape")
+    registry.register(Square)
+    registry.register(Circle)
+    return registry
+
+
+def test_a_class_is_found_by_its_name(shapes):
+    assert shapes["circle"] is Circle
+
+
+def test_registering_decorates_without_changing_the_class(shapes):
+    assert shapes.register(Circle) is Circle
+
+
+def test_names_come_in_alphabetical_order(shapes):
+    assert list(shapes) == ["circle", "square"]
+    assert "circle" in shapes
+    assert "triangle" not in shapes
+
+
+def test_an_unknown_name_says_what_there_is(shapes):
+    with pytest.raises(UserError) as error:
+        shapes["triangle"]
+    assert str(error.value) == "there is no shape 'triangle'; there is: circle, square"
+
+
+def test_a_name_registered_again_is_replaced(shapes):
+    """So that a plugin can be loaded twice, and can stand in for one of ours."""
+
+    @shapes.register
+    class Rounder:
+        name = "circle"
+
+    assert shapes["circle"] is Rounder
+    assert list(shapes) == ["circle", "square"]
