@@ -43,7 +43,7 @@ In a file of your own, `fedkl train mine.toml`:
 
 ```toml
 extends = ["reacher-init-state"]   # presets or files, the later over the earlier; may be left out
-plugins = ["my_algorithm.py"]      # relative to where the command runs; may be left out
+plugins = ["my_algorithm.py"]      # relative to this file; may be left out
 seed = 1
 
 [learner]
@@ -78,9 +78,9 @@ _TYPES = {int: "whole number", float: "number", bool: "true or false", str: "str
 def page() -> str:
     """The whole page."""
     hints = typing.get_type_hints(config.Config)
-    top, shared = (dataclasses.fields(cls) for cls in (config._TopLevel, Algorithm))
+    top, shared = (dataclasses.fields(cls) for cls in (config.TopLevel, Algorithm))
     groups = [name for name in hints if name not in {"algorithm", "world"} | _names(top)]
-    parts = [INTRODUCTION, _section("Top level", config._TopLevel, "")]
+    parts = [INTRODUCTION, _section("Top level", config.TopLevel, "")]
     parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
     parts += [ALGORITHM, _table(shared, Algorithm, "algorithm.")]
     parts += [_named(ALGORITHMS[name], "algorithm.", _names(shared)) for name in ALGORITHMS]

@@ -15,7 +15,7 @@ from rich.table import Table
 from fedkl import compare, compilation, config, training
 from fedkl.algorithms import ALGORITHMS
 from fedkl.errors import UserError
-from fedkl.progress import RoundProgress
+from fedkl.progress import RoundProgress, bar
 from fedkl.runs import RunDirectory, TensorBoardSink
 from fedkl.worlds import WORLDS
 
@@ -157,8 +157,8 @@ def _go_on(run: RunDirectory, tensorboard: bool) -> None:
         sink.close()
     summary = run.summary() or {}
     out.print(
-        f"{label}: return {summary['return_mean']:.2f} after {summary['rounds']} rounds "
-        f"(best {summary['best_return_mean']:.2f} in round {summary['best_round']}), "
+        f"{label}: return {_number(summary['return_mean'])} after round {summary['rounds']} "
+        f"(best {_number(summary['best_return_mean'])} after round {summary['best_round']}), "
         f"{summary['seconds']:.0f} s; run directory {run.path}",
         soft_wrap=True,
     )
@@ -168,10 +168,22 @@ def _compare(path: Path) -> None:
     from fedkl.report import load_runs, print_table, write_report
 
     plan = compare.read_plan(path)
-    compare.go_on(path, plan, lambda line: out.print(line, soft_wrap=True))
+    runs = compare.runs_of(path, plan)
+    total = sum(RunDirectory.open(run).config()["federation"]["rounds"] for run in runs)
+    with bar(out, f"{len(runs)} runs", total) as show_done:
+        compare.go_on(
+            path,
+            plan,
+            show=lambda line: out.print(line, soft_wrap=True),
+            tick=lambda: show_done(compare.rounds_done(path, plan)),
+        )
     page = write_report(path)
     print_table(load_runs(path), out)
     out.print(f"report: {page}", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2f}"
 
 
 def _warn(message: str) -> None:

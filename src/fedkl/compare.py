@@ -99,13 +99,20 @@ def runs_of(path: Path, plan: Plan) -> list[Path]:
     return [path / f"{algorithm}-seed{s}" for s in plan.seeds for algorithm in plan.algorithms]
 
 
-def go_on(path: Path, plan: Plan, show: Callable[[str], None]) -> None:
+def rounds_done(path: Path, plan: Plan) -> int:
+    """How many rounds all runs together have finished."""
+    logs = [run / "metrics.jsonl" for run in runs_of(path, plan)]
+    return sum(log.read_bytes().count(b"\n") for log in logs if log.exists())
+
+
+def go_on(path: Path, plan: Plan, show: Callable[[str], None], tick: Callable[[], None]) -> None:
     """Runs what is left, at most `plan.jobs` at a time.
 
     Args:
         path: the comparison's directory.
         plan: its plan.
         show: is told in a line of every run that starts or ends.
+        tick: is called a few times a second while runs go on.
 
     Raises:
         UserError: a run could not be finished; the others were.
@@ -119,7 +126,8 @@ def go_on(path: Path, plan: Plan, show: Callable[[str], None]) -> None:
                 run, slot = waiting.pop(0), min(free)
                 working[_start(run, slot, plan.jobs)] = (slot, run)
                 show(f"{run.name} started")
-            time.sleep(0.1)
+            time.sleep(0.2)
+            tick()
             for process in [p for p in working if p.poll() is not None]:
                 _, run = working.pop(process)
                 ended = total - len(waiting) - len(working)
@@ -136,7 +144,9 @@ def _outcome(code: int, run: Path) -> str:
         lines = (run / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return f"failed: {lines[-1] if lines else f'exit code {code}'}"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    return f"finished: return {summary['return_mean']:.2f} in {summary['seconds']:.0f} s"
+    value = summary["return_mean"]
+    shown = "not finite" if value is None else f"{value:.2f}"
+    return f"finished: return {shown} in {summary['seconds']:.0f} s"
 
 
 @contextlib.contextmanager

@@ -36,7 +36,9 @@ _NAMED = {"algorithm": ALGORITHMS, "world": WORLDS}
 
 
 @dataclass(frozen=True)
-class _TopLevel:
+class TopLevel:
+    """The settings that belong to no group."""
+
     preset: str = setting("", "where the config came from; says nothing about the run")
     seed: int = setting(0, "of all randomness", low=0, high=2**31 - 1)
     plugins: tuple[str, ...] = setting(
@@ -61,7 +63,7 @@ class Config:
 
     def mapping(self) -> dict[str, Any]:
         """The config as TOML can hold it; `from_mapping` reads it back."""
-        top = {f.name: getattr(self, f.name) for f in fields(_TopLevel)}
+        top = {f.name: getattr(self, f.name) for f in fields(TopLevel)}
         result: dict[str, Any] = top | {"plugins": list(self.plugins)}
         for name in ("world", "algorithm"):
             group = getattr(self, name)
@@ -80,10 +82,10 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
         if not isinstance(values[name], Mapping):
             raise UserError(f"{name} must be a table of settings, not {values[name]!r}")
     flat = {name: value for name, value in values.items() if name not in tables}
-    if unknown := flat.keys() - {f.name for f in fields(_TopLevel)}:
-        allowed = ", ".join([f.name for f in fields(_TopLevel)] + sorted(tables))
+    if unknown := flat.keys() - {f.name for f in fields(TopLevel)}:
+        allowed = ", ".join([f.name for f in fields(TopLevel)] + sorted(tables))
         raise UserError(f"{min(unknown)} is not a setting; there is: {allowed}")
-    top = settings.build(_TopLevel, flat, "")
+    top = settings.build(TopLevel, flat, "")
     for path in top.plugins:
         load_plugin(Path(path))
     parts: dict[str, Any] = {
@@ -135,8 +137,8 @@ def preset(
 
 def presets() -> dict[str, str]:
     """Name and one line about each preset."""
-    files = sorted(_preset_folder().iterdir(), key=lambda f: f.name)
-    names = [f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")]
+    files = [f.name for f in _preset_folder().iterdir() if f.name.endswith(".toml")]
+    names = sorted(name.removesuffix(".toml") for name in files)
     return {
         name: _parse(_preset_text(name), name).get("summary", "")
         for name in names
@@ -211,12 +213,17 @@ def _layers(name: str) -> list[dict[str, Any]]:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"the config file {name} cannot be read: {error}") from error
         values = _parse(text, name)
+        if "plugins" in values:
+            values["plugins"] = [str(path.parent / plugin) for plugin in values["plugins"]]
     else:
         if name not in presets() and not name.startswith("_"):
             raise UserError(f"there is no preset '{name}'; there is: {', '.join(presets())}")
         values = _parse(_preset_text(name), name)
     values.pop("summary", None)
-    below = [layer for other in values.pop("extends", []) for layer in _layers(other)]
+    others = values.pop("extends", [])
+    if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
+        raise UserError(f"{name}: extends must be a list of presets or files, not {others!r}")
+    below = [layer for other in others for layer in _layers(other)]
     return [*below, values]
 
 
@@ -224,7 +231,8 @@ def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
     """The layers merged as they stand for one algorithm.
 
     Each layer's `per_algorithm` part belongs to that layer, so that a file can overrule what a
-    preset it extends says of an algorithm. Settings given for another algorithm are left out.
+    preset it extends says of an algorithm. Settings given for another algorithm, or for a world
+    that a later layer replaces, are left out.
     """
     ALGORITHMS[which]
     result: dict[str, Any] = {}
@@ -235,6 +243,9 @@ def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
         table = _table(layer, "algorithm")
         named = table.get("name", named)
         layer["algorithm"] = (table if named == which else {}) | {"name": which}
+        world = result.get("world", {}).get("name")
+        if _table(layer, "world").get("name", world) != world:
+            result["world"] = {}
         result = _merged(_merged(result, layer), special)
     return result
 

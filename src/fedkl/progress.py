@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -23,16 +25,7 @@ class RoundProgress:
         self._rounds = rounds
         self._start = time.monotonic()
         self._first: int | None = None
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("round {task.completed}/{task.total}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}"),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
+        self._bar = _columns(console)
         self._task = self._bar.add_task(label, total=rounds, now="compiling")
 
     def __enter__(self) -> RoundProgress:
@@ -61,6 +54,27 @@ class RoundProgress:
                 soft_wrap=True,
                 highlight=False,
             )
+
+
+@contextlib.contextmanager
+def bar(console: Console, label: str, rounds: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere; yields what to call with the rounds done so far."""
+    with _columns(console) as progress:
+        task = progress.add_task(label, total=rounds, now="")
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _columns(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("round {task.completed}/{task.total}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[now]}"),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
 
 
 def describe(record: dict[str, Any]) -> str:

@@ -72,13 +72,13 @@ def go_on(run: RunDirectory, watch: Watch, warn: Warn) -> Federation:
 
 def summary(records: list[Record]) -> dict[str, Any]:
     """What a finished run came to, and what it was made with."""
-    evaluated = [r for r in records if r["return_mean"] is not None]
-    best = max(evaluated, key=lambda r: r["return_mean"])
     last = records[-1]
+    finite = [r for r in records if r["return_mean"] is not None]
+    best = max(finite, key=lambda r: r["return_mean"], default=last)
     return {
         "rounds": last["round"],
-        "return_mean": evaluated[-1]["return_mean"],
-        "deterministic_return_mean": evaluated[-1]["deterministic_return_mean"],
+        "return_mean": last["return_mean"],
+        "deterministic_return_mean": last["deterministic_return_mean"],
         "best_return_mean": best["return_mean"],
         "best_round": best["round"],
         "env_steps": last["env_steps"],

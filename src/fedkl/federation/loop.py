@@ -173,11 +173,13 @@ def _diagnostics(accepted: dict[int, Outcome]) -> Record:
     """Divergences and coefficients, for each client and over all."""
     rows = []
     for client, (update, _, metrics) in sorted(accepted.items()):
+        # An iteration that the guard rolled back moved nothing.
+        kept = ~metrics["guarded"]
         rows.append(
             {
                 "client": client,
-                "kl_local": float(metrics["kl_local"].mean()),
-                "kl_global": float(metrics["kl_global"][-1]),
+                "kl_local": float(np.where(kept, metrics["kl_local"], 0.0).mean()),
+                "kl_global": float(metrics["kl_global"][kept][-1]) if kept.any() else 0.0,
                 "guarded": int(metrics["guarded"].sum()),
                 "step_scale": float(metrics["step_scale"]),
                 "train_return": float(metrics["train_return"][-1]),
