@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
-from fedkl.learning.minibatches import count, descend, shuffled, weighted_mean
+from fedkl.learning.minibatches import count, descend, permutations, shuffled, weighted_mean
 
 KEY = jax.random.key(3)
 shuffle = jax.jit(shuffled, static_argnums=(1, 2))
@@ -76,3 +77,17 @@ def test_the_weighted_mean_ignores_padding_and_is_zero_over_nothing():
     x = jnp.array([1.0, 5.0, 99.0])
     assert float(weighted_mean(x, jnp.array([1.0, 1.0, 0.0]))) == 3
     assert float(weighted_mean(x, jnp.zeros(3))) == 0
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 64, 1000, 4096, 4097])
+def test_permutations_hold_every_index_once(samples):
+    orders = np.asarray(permutations(KEY, 3, samples))
+    assert np.array_equal(np.sort(orders, axis=1), np.tile(np.arange(samples), (3, 1)))
+
+
+def test_all_orders_are_equally_likely():
+    orders = np.asarray(permutations(KEY, 60_000, 4))
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 24
+    # 2,500 expected of each, standard deviation 49
+    assert stats.chisquare(counts).pvalue > 1e-4
