@@ -32,15 +32,6 @@ def call(capsys, *arguments):
     return exit_.value.code, out, err
 
 
-@pytest.fixture(autouse=True)
-def _fresh_consoles(monkeypatch):
-    """Rich consoles that write to what pytest captures."""
-    from rich.console import Console
-
-    monkeypatch.setattr(cli, "out", Console(highlight=False, width=100))
-    monkeypatch.setattr(cli, "err", Console(stderr=True, highlight=False))
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("cli") / "run"
@@ -147,6 +138,21 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             "--seeds must",
         ),
         (["compare", "demo", "--algorithms", "fedkl", "--jobs", "0", "--run", "x"], "--jobs must"),
+        (
+            ["compare", "demo", "--algorithms", "fedkl", "--run", "x", "--set", "seed=5"],
+            "seed is given twice",
+        ),
+        (["train", "demo", "--seed", "-1"], "seed must be at least 0, not -1"),
+        (
+            ["train", "demo", "--set", "learner.d_local=inf"],
+            "learner.d_local must be finite, not inf",
+        ),
+        (
+            ["train", "reacher-both", "--set", "world.noise_scale=inf"],
+            "world.noise_scale must be finite",
+        ),
+        (["train", "_reacher"], "there is no preset '_reacher'"),
+        (["resume", "x" * 300], "File name too long"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence_and_code_2_and_writes_nothing(
@@ -207,6 +213,65 @@ def test_when_no_checkpoint_can_be_read_nothing_is_lost(trained, tmp_path, capsy
     assert code == 2
     assert "Traceback" not in err
     assert (path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys):
+    from fedkl import compare
+
+    path = tmp_path / "comparison"
+    command = ["compare", "probe-point", "--algorithms", "fedkl", "--seeds", "1", "--run", path]
+    assert call(capsys, *command, "--rounds", 1, *TINY)[0] == 0
+    code, _, err = call(capsys, *command)
+    assert code == 2
+    assert "holds a comparison already" in err
+    with compare.lock_directory(path):
+        code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert "in use by process" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("jobs = 1", "jobs = 0", "jobs must be at least 1"),
+        ("jobs = 1", "jobs = ", "not valid TOML"),
+    ],
+)
+def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, sentence):
+    from fedkl import compare, config
+
+    path = tmp_path / "comparison"
+    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    compare.create(path, plan, lambda algorithm, seed: config.preset("probe-point"))
+    text = (path / "compare.toml").read_text()
+    assert old in text
+    (path / "compare.toml").write_text(text.replace(old, new))
+    code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert sentence in err
+
+
+def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
+    from fedkl import UserError, compare, config
+
+    def fail(*_):
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(compare.RunDirectory, "create", fail)
+    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    with pytest.raises(UserError, match="full"):
+        compare.create(tmp_path / "x", plan, lambda algorithm, seed: config.preset("probe-point"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closed_output_is_no_error(trained):
+    path, _ = trained
+    command = f"{sys.executable} -m fedkl evaluate {path} --episodes 1"
+    for closed in (">&-", "| head -c 1"):
+        result = subprocess.run(
+            ["bash", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=300
+        )
+        assert "Traceback" not in result.stderr
 
 
 def start(*arguments):

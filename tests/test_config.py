@@ -74,6 +74,8 @@ def test_the_authors_variant_differs_where_their_code_did():
         ({"learner.hidden": 64}, "learner.hidden must be a list, not 64"),
         ({"learner.hidden": [0]}, "learner.hidden must be at least 1, not 0"),
         ({"learner.c2_bounds": [1.0]}, "learner.c2_bounds must be a list of 2, not of 1"),
+        ({"learner.ratio_bounds": [5, 1]}, "learner.ratio_bounds must be in ascending order"),
+        ({"learner.d_local": 10**400}, "learner.d_local must be finite"),
         ({"learner.c2_bounds": [2, 1]}, "learner.c2_bounds must be in ascending order"),
         ({"algorithm.c1_bounds": [2, 1]}, "algorithm.c1_bounds must be in ascending order"),
         ({"algorithm.distance": "L2"}, f"algorithm.distance must be one of {', '.join(DISTANCES)}"),
@@ -122,6 +124,11 @@ def test_another_algorithm_drops_what_a_file_said_of_its_own(tmp_path):
         ('extends = ["nope"]', "there is no preset 'nope'"),
         ("[algorithm]\nname = 3", "algorithm.name must say which algorithm"),
         ('algorithm = "fedkl"', "algorithm must be a table"),
+        ('extends = "demo"', "extends must be a list of strings"),
+        ("plugins = [1]", "plugins must be a list of strings"),
+        ('extends = ["_nope"]', "there is no preset '_nope'"),
+        ('extends = ["demo"]\nper_algorithm = 5', "per_algorithm must be a table"),
+        ('extends = ["demo"]\nper_algorithm.fedkl = 5', "fedkl must be a table"),
         ('[world]\nname = "reacher"', "algorithm.name must say which algorithm"),
     ],
 )
@@ -130,6 +137,20 @@ def test_a_wrong_file_is_answered_with_a_sentence(tmp_path, text, sentence):
     path.write_text(text)
     with pytest.raises(fedkl.UserError, match=sentence):
         fedkl.preset(str(path))
+
+
+def test_a_file_that_extends_itself_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.toml").write_text('extends = ["b.toml"]')
+    (tmp_path / "b.toml").write_text('extends = ["a.toml"]')
+    with pytest.raises(fedkl.UserError, match=r"a\.toml extends itself"):
+        fedkl.preset("a.toml")
+
+
+def test_another_world_drops_what_a_preset_said_of_its_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = ["reacher-both"]\n[world]\nname = "probe-point"\n')
+    assert fedkl.preset(str(path)).world.name == "probe-point"
 
 
 def test_a_missing_file_is_named():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
+import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -15,27 +17,38 @@ from rich.table import Table
 from fedkl import compare, compilation, config, training
 from fedkl.algorithms import ALGORITHMS
 from fedkl.errors import UserError
+from fedkl.federation.loop import Federation
 from fedkl.progress import RoundProgress, bar
-from fedkl.runs import RunDirectory, TensorBoardSink
+from fedkl.runs import RunDirectory, TensorBoardSink, strict_json
 from fedkl.worlds import WORLDS
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
-err = Console(stderr=True, highlight=False)
+out = Console(markup=False)
+err = Console(markup=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits: 0 done, 2 the user can mend it, 130 interrupted."""
-    compilation.enable_cache()
+    global out, err
+    out, err = _console(sys.stdout), _console(sys.stderr)
     options = _parser().parse_args(arguments)
     try:
+        compilation.enable_cache()
         options.command(options)
     except UserError as error:
-        err.print(f"fedkl: {error}", markup=False, soft_wrap=True)
+        _say(str(error))
+        sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _say(f"{where}{error.strerror or error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        where = getattr(options, "run", None)
-        hint = f"; go on with `fedkl resume {where}`" if where else ""
-        err.print(f"fedkl: interrupted{hint}", markup=False, soft_wrap=True)
+        trains = options.command in (train, resume, compare_) and options.run is not None
+        hint = f"; go on with `fedkl resume {shlex.quote(str(options.run))}`" if trains else ""
+        _say(f"interrupted{hint}")
         sys.exit(130)
     sys.exit(0)
 
@@ -50,6 +63,7 @@ def train(options: argparse.Namespace) -> None:
     if options.run is None:
         name = Path(options.preset).name.removesuffix(".toml")
         options.run = Path("runs") / f"{name}-{chosen.algorithm.name}-seed{chosen.seed}"
+    Federation(chosen)  # what only the world itself can refuse, before anything is written
     training.create(chosen, options.run)
     _go_on(RunDirectory.open(options.run), options.tensorboard)
 
@@ -80,7 +94,7 @@ def evaluate(options: argparse.Namespace) -> None:
         "return_per_client": [float(r) for r in per_client],
     }
     if options.json:
-        print(json.dumps(result))
+        out.print(strict_json.encode(result).decode(), soft_wrap=True)
         return
     kind = "deterministic" if options.deterministic else "stochastic"
     worst = int(per_client.argmin())
@@ -121,6 +135,8 @@ def compare_(options: argparse.Namespace) -> None:
 def report(options: argparse.Namespace) -> None:
     from fedkl.report import load_runs, print_table, write_report
 
+    if options.target is not None and not math.isfinite(options.target):
+        raise UserError(f"--target must be a finite number, not {options.target}")
     page = write_report(options.run, options.target)
     print_table(load_runs(options.run), out, options.target)
     out.print(f"report: {page}", soft_wrap=True)
@@ -169,7 +185,8 @@ def _compare(path: Path) -> None:
 
     plan = compare.read_plan(path)
     runs = compare.runs_of(path, plan)
-    total = sum(RunDirectory.open(run).config()["federation"]["rounds"] for run in runs)
+    configs = [config.from_mapping(RunDirectory.open(run).config()) for run in runs]
+    total = sum(c.federation.rounds for c in configs)
     with bar(out, f"{len(runs)} runs", total) as show_done:
         compare.go_on(
             path,
@@ -187,14 +204,25 @@ def _number(value: float | None) -> str:
 
 
 def _warn(message: str) -> None:
-    err.print(f"fedkl: warning: {message}", markup=False, soft_wrap=True)
+    _say(f"warning: {message}")
+
+
+def _say(message: str) -> None:
+    err.print(f"fedkl: {message}", soft_wrap=True)
+
+
+def _console(stream: TextIO | None) -> Console:
+    """Plain text, at least 100 columns wide where there is no terminal to measure."""
+    # A stream that whoever started us has closed is None.
+    width = None if stream is not None and stream.isatty() else 100
+    return Console(file=stream, quiet=stream is None, highlight=False, markup=False, width=width)
 
 
 class _Parser(argparse.ArgumentParser):
     """Answers a wrong command line with one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        err.print(f"{self.prog}: {message}; see `{self.prog} --help`", markup=False, soft_wrap=True)
+        err.print(f"{self.prog}: {message}; see `{self.prog} --help`", soft_wrap=True)
         sys.exit(2)
 
 

@@ -1,19 +1,23 @@
 """Several algorithms, several seeds, side by side in worker processes.
 
-A comparison is a directory of ordinary runs. Each is made before the first one starts, and a
-worker is nothing but `fedkl resume RUN`: so a comparison that was stopped, killed or unplugged goes
-on with `fedkl resume DIR`, and no run depends on which others ran beside it.
+A comparison is a directory of ordinary runs. All are made before the first one starts, and a
+worker is little more than `fedkl resume RUN`. So a comparison that was stopped, killed or unplugged
+goes on with `fedkl resume DIR`, and no run depends on which others ran beside it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +29,8 @@ import tomli_w
 
 from fedkl.config import Config
 from fedkl.errors import UserError
-from fedkl.runs import RunDirectory, explain_os_errors, write_atomically
+from fedkl.runs import RunDirectory, explain_os_errors, lock_directory, write_atomically
+from fedkl.settings import build, setting
 
 _PLAN = "compare.toml"
 _LOG = "worker.log"
@@ -35,10 +40,10 @@ _LOG = "worker.log"
 class Plan:
     """What is compared."""
 
-    preset: str
-    algorithms: tuple[str, ...]
-    seeds: tuple[int, ...]
-    jobs: int
+    preset: str = setting("", "what the runs are made from")
+    algorithms: tuple[str, ...] = setting((), "the algorithms compared")
+    seeds: tuple[int, ...] = setting((), "the seeds each is trained with", low=0)
+    jobs: int = setting(1, "how many runs go on at a time", low=1)
 
 
 def is_comparison(path: Path) -> bool:
@@ -63,35 +68,34 @@ def create(path: Path, plan: Plan, configure: Callable[[str, int], Config]) -> N
         for seed in plan.seeds
     }
     with explain_os_errors("create", path):
+        if is_comparison(path):
+            command = f"fedkl resume {shlex.quote(str(path))}"
+            raise UserError(f"{path} holds a comparison already; go on with it by `{command}`")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(f"{path} exists already; go on with it by `fedkl resume {path}`")
-        path.mkdir(parents=True, exist_ok=True)
-    for name, config in configs.items():
-        RunDirectory.create(path / name, config.mapping())
-    # The plan comes last: a directory that has it has all its runs.
-    values = {
-        "preset": plan.preset,
-        "algorithms": list(plan.algorithms),
-        "seeds": list(plan.seeds),
-        "jobs": plan.jobs,
-    }
-    write_atomically(path / _PLAN, tomli_w.dumps(values).encode())
+            raise UserError(f"{path} exists and is not empty; give a new directory")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Made aside and renamed, so that there is a whole comparison or none.
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        aside.chmod(0o755)
+    try:
+        for name, config in configs.items():
+            RunDirectory.create(aside / name, config.mapping())
+        write_atomically(aside / _PLAN, tomli_w.dumps(dataclasses.asdict(plan)).encode())
+        with explain_os_errors("create", path):
+            aside.rename(path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def read_plan(path: Path) -> Plan:
     """The plan of a comparison's directory."""
     with explain_os_errors("read", path / _PLAN):
-        text = (path / _PLAN).read_text(encoding="utf-8")
+        text = (path / _PLAN).read_text(encoding="utf-8", errors="replace")
     try:
         values = tomllib.loads(text)
-        return Plan(
-            preset=values["preset"],
-            algorithms=tuple(values["algorithms"]),
-            seeds=tuple(values["seeds"]),
-            jobs=values["jobs"],
-        )
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{path / _PLAN} is damaged: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path / _PLAN} is not valid TOML: {error}") from error
+    return build(Plan, values, str(path / _PLAN))
 
 
 def runs_of(path: Path, plan: Plan) -> list[Path]:
@@ -117,6 +121,11 @@ def go_on(path: Path, plan: Plan, show: Callable[[str], None], tick: Callable[[]
     Raises:
         UserError: a run could not be finished; the others were.
     """
+    with lock_directory(path):
+        _run_all(path, plan, show, tick)
+
+
+def _run_all(path: Path, plan: Plan, show: Callable[[str], None], tick: Callable[[], None]) -> None:
     waiting = [run for run in runs_of(path, plan) if not (run / "summary.json").exists()]
     total, failed = len(waiting), []
     with _workers() as working:
@@ -136,10 +145,14 @@ def go_on(path: Path, plan: Plan, show: Callable[[str], None], tick: Callable[[]
                 show(f"{run.name} {_outcome(process.returncode, run)} ({ended}/{total})")
     if failed:
         names = ", ".join(run.name for run in failed)
-        raise UserError(f"not finished: {names}; see {_LOG} there, then `fedkl resume {path}`")
+        raise UserError(
+            f"not finished: {names}; see {_LOG} there, then `fedkl resume {shlex.quote(str(path))}`"
+        )
 
 
 def _outcome(code: int, run: Path) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
     if code:
         lines = (run / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return f"failed: {lines[-1] if lines else f'exit code {code}'}"
@@ -163,22 +176,28 @@ def _workers() -> Iterator[dict[subprocess.Popen[bytes], tuple[int, Path]]]:
 
 
 def _start(run: Path, slot: int, jobs: int) -> subprocess.Popen[bytes]:
-    cores = _cores_of(slot, jobs)
-    parent = os.getpid()
-
-    def prepare() -> None:
-        if cores:
-            os.sched_setaffinity(0, cores)
-        _die_with(parent)
-
+    cores = ",".join(map(str, sorted(_cores_of(slot, jobs))))
     with (run / _LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "fedkl", "resume", str(run)],
+            [sys.executable, "-m", "fedkl.compare", str(run), cores, str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            preexec_fn=prepare,
         )
+
+
+def _work(run: str, cores: str, parent: str) -> None:
+    """A worker: `fedkl resume RUN` on some cores, for as long as its parent lives.
+
+    It arranges this itself, because code between fork and exec in a process full of JAX's threads
+    may deadlock.
+    """
+    _die_with(int(parent))
+    if cores:
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    from fedkl.cli import main
+
+    main(["resume", run])
 
 
 def _cores_of(slot: int, jobs: int) -> set[int]:
@@ -196,3 +215,7 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
         if os.getppid() != parent:
             os._exit(1)
+
+
+if __name__ == "__main__":
+    _work(*sys.argv[1:])

@@ -33,6 +33,8 @@ _GROUPS = {
     "checkpoint": CheckpointSettings,
 }
 _NAMED = {"algorithm": ALGORITHMS, "world": WORLDS}
+_loaded: set[tuple[Path, int]] = set()
+"""Plugins that have run, as they were then."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,10 @@ def preset(
         >>> preset("reacher-init-state", algorithm="fedprox").algorithm.mu
         0.02
     """
+    set = set or {}
+    for key, given in (("seed", seed), ("algorithm.name", algorithm), ("plugins", plugins or None)):
+        if given is not None and key in set:
+            raise UserError(f"{key} is given twice: as {set[key]!r} and as {given!r}")
     layers = _layers(name)
     values = reduce(_merged, layers)
     files = [str(Path(p).resolve()) for p in (*values.get("plugins", ()), *plugins)]
@@ -130,7 +136,7 @@ def preset(
     values |= {"preset": name, "plugins": files}
     if seed is not None:
         values["seed"] = seed
-    for key, value in (set or {}).items():
+    for key, value in set.items():
         _set(values, key, value)
     return from_mapping(values)
 
@@ -172,6 +178,9 @@ def load_plugin(path: Path) -> None:
     """
     if not path.is_file():
         raise UserError(f"the plugin {path} is not a file")
+    version = (path.resolve(), path.stat().st_mtime_ns)
+    if version in _loaded:
+        return
     spec = importlib.util.spec_from_file_location(f"fedkl_plugin_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"the plugin {path} is not a Python file")
@@ -179,6 +188,7 @@ def load_plugin(path: Path) -> None:
     # Where dataclasses look up annotations that `from __future__ import annotations` made strings.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    _loaded.add(version)
 
 
 def _which(kind: str, table: Mapping[str, Any]) -> str:
@@ -196,14 +206,22 @@ def _check(config: Config) -> None:
         raise UserError(
             f"federation.clients_per_round must be at most federation.clients ({n}), not {k}"
         )
-    for group, bounds in (("learner", "c2_bounds"), ("algorithm", "c1_bounds")):
+    ranges = (("learner", "c2_bounds"), ("algorithm", "c1_bounds"), ("learner", "ratio_bounds"))
+    for group, bounds in ranges:
         low, high = getattr(getattr(config, group), bounds, (0, 1))
         if low > high:
             raise UserError(f"{group}.{bounds} must be in ascending order, not {low}, {high}")
 
 
-def _layers(name: str) -> list[dict[str, Any]]:
-    """What a preset or file extends, then itself."""
+def _layers(name: str, within: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """What a preset or file extends, then itself.
+
+    Args:
+        name: the preset or file.
+        within: what extends it, and what extends that.
+    """
+    if name in within:
+        raise UserError(f"{name} extends itself, by way of {', '.join(within)}")
     if name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
@@ -214,17 +232,24 @@ def _layers(name: str) -> list[dict[str, Any]]:
             raise UserError(f"the config file {name} cannot be read: {error}") from error
         values = _parse(text, name)
         if "plugins" in values:
-            values["plugins"] = [str(path.parent / plugin) for plugin in values["plugins"]]
+            plugins = _strings(values["plugins"], f"{name}: plugins")
+            values["plugins"] = [str(path.parent / plugin) for plugin in plugins]
     else:
-        if name not in presets() and not name.startswith("_"):
+        # A name that starts with an underscore is a part that presets share.
+        part = bool(within) and (_preset_folder() / f"{name}.toml").is_file()
+        if name not in presets() and not part:
             raise UserError(f"there is no preset '{name}'; there is: {', '.join(presets())}")
         values = _parse(_preset_text(name), name)
     values.pop("summary", None)
-    others = values.pop("extends", [])
-    if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
-        raise UserError(f"{name}: extends must be a list of presets or files, not {others!r}")
-    below = [layer for other in others for layer in _layers(other)]
+    others = _strings(values.pop("extends", []), f"{name}: extends")
+    below = [layer for other in others for layer in _layers(other, (*within, name))]
     return [*below, values]
+
+
+def _strings(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise UserError(f"{where} must be a list of strings, not {value!r}")
+    return value
 
 
 def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
@@ -239,7 +264,9 @@ def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
     named = None
     for layer in layers:
         layer = dict(layer)
-        special = layer.pop("per_algorithm", {}).get(which, {})
+        per_algorithm = _table(layer, "per_algorithm")
+        del layer["per_algorithm"]
+        special = _table(per_algorithm, which)
         table = _table(layer, "algorithm")
         named = table.get("name", named)
         layer["algorithm"] = (table if named == which else {}) | {"name": which}

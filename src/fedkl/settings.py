@@ -29,6 +29,7 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     choices: Sequence[str] | None = None,
+    infinite: bool = False,
     static: bool = False,
 ) -> Any:
     """A dataclass field with a default, one line of help, and its limits.
@@ -39,11 +40,12 @@ def setting(
         low, high: inclusive limits (of every entry, for tuples).
         above: exclusive lower limit.
         choices: the strings allowed.
+        infinite: True if inf is a sensible value.
         static: True if the value shapes the compiled code (sizes, switches, names); False if it
             is a number that compiled code takes as an argument, so that changing it does not
             compile anything again.
     """
-    limits = {"low": low, "high": high, "above": above, "choices": choices}
+    limits = {"low": low, "high": high, "above": above, "choices": choices, "infinite": infinite}
     return dataclasses.field(
         default=default, metadata={"help": help, "static": static, "limits": limits}
     )
@@ -57,7 +59,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
         values: field name to value.
         where: the name of the group, for messages ("learner"); empty at the top level.
     """
-    known = {f.name: f for f in dataclasses.fields(cls)}
+    known = {f.name: f for f in dataclasses.fields(cls) if "help" in f.metadata}
     hints = typing.get_type_hints(cls)
     prefix, group = (f"{where}.", f"{where} has") if where else ("", "there is")
     for name in values:
@@ -109,7 +111,10 @@ def _scalar(path: str, value: Any, kind: Any) -> Any:
     if isinstance(value, np.generic):  # a sweep's np.logspace, say
         value = value.item()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
     if type(value) is not kind:
         raise UserError(f"{path} must be {_NOUN[kind]}, not {value!r}")
     if kind is float and math.isnan(value):
@@ -118,6 +123,8 @@ def _scalar(path: str, value: Any, kind: Any) -> Any:
 
 
 def _check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> None:
+    if isinstance(value, float) and math.isinf(value) and not limits.get("infinite"):
+        raise UserError(f"{path} must be finite, not {value}")
     if (choices := limits.get("choices")) is not None and value not in choices:
         raise UserError(f"{path} must be one of {', '.join(choices)}, not {value!r}")
     if (low := limits.get("low")) is not None and value < low:

@@ -59,10 +59,17 @@ def go_on(run: RunDirectory, watch: Watch, warn: Warn) -> Federation:
     with run.lock():
         federation = load(run, warn)
         config = federation.config
-        run.metrics.truncate_after(int(federation.state.round))
+        done = int(federation.state.round)
+        if done == config.federation.rounds and run.summary() is not None:
+            return federation
+        run.metrics.truncate_after(done)
+        if len(run.metrics.read()) < done:
+            raise UserError(
+                f"{run.metrics.path} lacks rounds that the checkpoint of round {done} has"
+            )
         for record in federation:
             run.metrics.append(record)
-            done = record["round"]
+            done = int(record["round"])
             if done % config.checkpoint.every == 0 or done == config.federation.rounds:
                 run.checkpoints.save(done, to_arrays(federation.state))
             watch(record)

@@ -142,3 +142,18 @@ def test_clients_that_want_different_things_agree_on_the_middle(tiny, algorithm)
     # Targets are 0.5 with a spread whose mean is 0: the best common action is 0.5.
     policy = federation.state.model.policy
     assert float(policy(np.zeros((1, 1))).mode()[0, 0]) == pytest.approx(0.5, abs=0.12)
+
+
+def test_iterations_that_were_rolled_back_do_not_count_as_divergence(tiny):
+    calm = Federation(tiny(learner__learning_rate=1e-6)).run_round()
+    wild = Federation(tiny(learner__learning_rate=1e6)).run_round()
+    assert calm["guarded"] == 0
+    assert calm["kl_local"] > 0
+    assert wild["guarded"] == 2 * 2
+    assert (wild["kl_local"], wild["kl_global"]) == (0.0, 0.0)
+
+
+def test_many_episodes_are_evaluated_in_blocks_that_differ(tiny):
+    returns = Federation(tiny()).evaluate(450, deterministic=False)
+    assert returns.shape == (4, 450)
+    assert len(np.unique(returns)) > 1700

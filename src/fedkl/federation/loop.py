@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.config import Config
 from fedkl.federation import selection
 from fedkl.federation.aggregation import aggregate
 from fedkl.federation.arrays import size_in_bytes
@@ -21,8 +20,14 @@ from fedkl.federation.validation import problem_with
 from fedkl.learning.local_training import Task
 from fedkl.learning.state import ClientState, Model
 
+if TYPE_CHECKING:
+    from fedkl.config import Config
+
 Record = dict[str, Any]
 """What is logged of a round; docs/metrics.md says what each key means."""
+
+
+EPISODES_AT_ONCE = 200
 
 
 class Engine(Protocol):
@@ -112,7 +117,17 @@ class Federation:
         key = key_for(self.config.seed, Purpose.EVALUATION, int(self.state.round))
         keys = jax.random.split(key, self.config.federation.clients)
         model = broadcast(self.state.model)
-        return self.engine.evaluate(model, self.state.clients, keys, episodes, deterministic)
+        # In blocks, so that any number of episodes fits into memory.
+        blocks = []
+        for start in range(0, episodes, EPISODES_AT_ONCE):
+            block_keys = (
+                keys if start == 0 else jax.vmap(lambda k, s=start: jax.random.fold_in(k, s))(keys)
+            )
+            size = min(EPISODES_AT_ONCE, episodes - start)
+            blocks.append(
+                self.engine.evaluate(model, self.state.clients, block_keys, size, deterministic)
+            )
+        return np.concatenate(blocks, axis=1)
 
     def _train(
         self, t: int, model: Model, selected: list[int]
@@ -132,7 +147,7 @@ class Federation:
             attempts += len(left)
             for client, outcome in zip(left, outcomes, strict=True):
                 limit = self.config.federation.max_relative_norm
-                problem = problem_with(outcome[0], model, limit)
+                problem = problem_with(outcome[0], outcome[1], model, limit)
                 if problem is None:
                     accepted[client] = outcome
                     rejected.pop(client, None)
@@ -173,12 +188,12 @@ def _diagnostics(accepted: dict[int, Outcome]) -> Record:
     """Divergences and coefficients, for each client and over all."""
     rows = []
     for client, (update, _, metrics) in sorted(accepted.items()):
-        # An iteration that the guard rolled back moved nothing.
+        # An iteration that the guard rolled back moved nothing and says nothing of divergences.
         kept = ~metrics["guarded"]
         rows.append(
             {
                 "client": client,
-                "kl_local": float(np.where(kept, metrics["kl_local"], 0.0).mean()),
+                "kl_local": float(metrics["kl_local"][kept].mean()) if kept.any() else 0.0,
                 "kl_global": float(metrics["kl_global"][kept][-1]) if kept.any() else 0.0,
                 "guarded": int(metrics["guarded"].sum()),
                 "step_scale": float(metrics["step_scale"]),

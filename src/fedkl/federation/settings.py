@@ -14,7 +14,7 @@ STATISTICS = (*WHERE, "none")
 class FederationSettings:
     """Who takes part, for how long, and what is shared."""
 
-    clients: int = setting(60, "N: clients in the federation", low=1)
+    clients: int = setting(60, "N: clients in the federation", low=1, high=10_000_000)
     clients_per_round: int = setting(3, "K: clients selected in a round", low=1)
     rounds: int = setting(200, "communication rounds", low=1)
     critic: str = setting(

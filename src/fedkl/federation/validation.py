@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from fedkl.federation.arrays import mismatch, to_arrays
-from fedkl.learning.state import Model, Update
+from fedkl.learning.state import ClientState, Model, Update
 
 
-def problem_with(update: Update, model: Model, max_relative_norm: float) -> str | None:
-    """Why an update must not be aggregated, or None if it may.
+def problem_with(
+    update: Update, state: ClientState, model: Model, max_relative_norm: float
+) -> str | None:
+    """Why a client's round must not count, or None if it may.
 
     Args:
         update: what a client sent back, as NumPy arrays.
+        state: what it would keep; a number in it that is not finite would spoil all its rounds.
         model: what was broadcast to it, as NumPy arrays.
         max_relative_norm: how far policy and critic may move, in norms of the broadcast parameters
             (at least 1).
@@ -20,7 +23,8 @@ def problem_with(update: Update, model: Model, max_relative_norm: float) -> str 
     expected, sent = to_arrays(model), to_arrays(update.model)
     if problem := mismatch(expected, sent):
         return problem
-    for name, array in {**sent, "weight": np.asarray(update.weight)}.items():
+    kept = {f"state.{name}": array for name, array in to_arrays(state).items()}
+    for name, array in {**sent, **kept, "weight": np.asarray(update.weight)}.items():
         if not np.all(np.isfinite(array)):
             return f"{name} is not finite"
     if update.weight <= 0:

@@ -76,7 +76,7 @@ def safe_sqrt(x: Float[Array, "*b"], floor: float = 1e-8) -> Float[Array, "*b"]:
     its minimum. The inner `where` keeps the infinite branch out of the backward pass altogether
     (a single outer `where` would still multiply 0 by infinity).
     """
-    large = x > floor
+    large = ~(x <= floor)  # so that NaN stays NaN
     return jnp.where(large, jnp.sqrt(jnp.where(large, x, 1.0)), 0.0)
 
 

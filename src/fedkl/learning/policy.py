@@ -28,7 +28,9 @@ class Policy(eqx.Module):
         outputs = actions.size if isinstance(actions, Continuous) else actions.number
         sizes = (world.observation_size, *settings.hidden, outputs)
         self.network = MLP(sizes, key, settings.output_scale)
-        self.log_std = jnp.full(outputs, settings.initial_log_std) if continuous else None
+        self.log_std = (
+            jnp.full(outputs, settings.initial_log_std, jnp.float32) if continuous else None
+        )
 
     def __call__(self, observation: Float[Array, "*b o"]) -> Distribution:
         return self.distribution(self.network(observation))

@@ -28,6 +28,7 @@ class LearnerSettings(eqx.Module):
         math.inf,
         "longer policy gradients are shortened to this norm; inf: never",
         above=0,
+        infinite=True,
         static=True,
     )
     hidden: tuple[int, ...] = setting(
@@ -46,7 +47,7 @@ class LearnerSettings(eqx.Module):
         True, "give each batch's advantages mean 0 and deviation 1", static=True
     )
     ratio_bounds: tuple[float, float] = setting(
-        (0.0, math.inf), "the importance ratio is clipped to this range", low=0
+        (0.0, math.inf), "the importance ratio is clipped to this range", infinite=True, low=0
     )
     observation_clip: float = setting(
         5.0, "standardised observations are clipped to plus or minus this", above=0

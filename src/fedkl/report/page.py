@@ -28,6 +28,7 @@ from fedkl.report.settings_view import as_toml, differing, flat, shown
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import colours
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
+from fedkl.runs import explain_os_errors, write_atomically
 
 # The sections of the page and the figures of each, in the order of reading.
 _SECTIONS = {
@@ -65,7 +66,8 @@ def write_report(directory: Path | str, target: float | None = None) -> Path:
     groups = grouped(runs)
     used = target_of(groups) if target is None else target
     pictures = draw(groups, used)
-    _write_figures(directory / "figures", pictures)
+    with explain_os_errors("write the figures of", directory):
+        _write_figures(directory / "figures", pictures)
     page = Template(_resource("page.html")).substitute(
         title=html(_title(runs)),
         css=_resource("page.css"),
@@ -80,7 +82,7 @@ def write_report(directory: Path | str, target: float | None = None) -> Path:
         method=definitions(method(groups)),
     )
     path = directory / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page.encode())
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,8 +76,10 @@ class LoadedRun:
     @property
     def not_finite(self) -> int:
         """In how many rounds an evaluation gave a return that is no finite number."""
-        values = [r.get("return_mean") for r in self.records]
-        return sum(v is not None and not math.isfinite(v) for v in values)
+        # The log holds null for such a return, as for none; but then it has no clients' returns.
+        return sum(
+            r.get("return_mean") is None and bool(r.get("return_per_client")) for r in self.records
+        )
 
     def series(self, key: str) -> FloatArray:
         """One value a recorded round; NaN where the record has none, or none that is finite."""

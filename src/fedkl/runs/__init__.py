@@ -4,7 +4,7 @@ This package knows nothing of JAX, learning or federation; it takes names, array
 """
 
 from fedkl.runs.checkpoints import Checkpoints
-from fedkl.runs.directory import RunDirectory
+from fedkl.runs.directory import RunDirectory, lock_directory
 from fedkl.runs.files import explain_os_errors, write_atomically
 from fedkl.runs.metrics import MetricsLog
 from fedkl.runs.tensorboard import TensorBoardSink
@@ -15,5 +15,6 @@ __all__ = [
     "RunDirectory",
     "TensorBoardSink",
     "explain_os_errors",
+    "lock_directory",
     "write_atomically",
 ]

@@ -89,6 +89,8 @@ class Checkpoints:
                 self._damaged.add(saved.path)
                 damaged.append(f"checkpoint {saved.path} is damaged ({damage})")
                 continue
+            except _GoneError:
+                return self.latest(warn)
             for sentence in damaged:
                 warn(f"{sentence}, so the previous one, of round {saved.round}, is used instead")
             return saved.round, arrays
@@ -126,6 +128,10 @@ class _Saved(NamedTuple):
     path: Path
 
 
+class _GoneError(Exception):
+    """A run that goes on has removed the checkpoint, because it has newer ones."""
+
+
 class _DamagedError(Exception):
     """Why a checkpoint cannot be used, in a few words."""
 
@@ -145,6 +151,8 @@ def _read(saved: _Saved) -> dict[str, npt.NDArray[Any]]:
     with files.explain_os_errors("read", saved.path):
         try:
             data = saved.path.read_bytes()
+        except FileNotFoundError as error:
+            raise _GoneError from error
         except OSError as error:
             # A bad sector is damage; a missing permission is for the user to mend, not to skip.
             if error.errno != errno.EIO:

@@ -29,6 +29,41 @@ _CONFIG = "config.toml"
 _LOCK = ".lock"
 
 
+@contextlib.contextmanager
+def lock_directory(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process.
+
+    The kernel frees the lock when the process ends, however it ends. The file stays: removing
+    it would let two processes hold locks on two files of the same name.
+
+    Raises:
+        UserError: another process (or this one, elsewhere) holds it.
+    """
+    path = directory / _LOCK
+    with files.explain_os_errors("lock", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with files.explain_os_errors("lock", path):
+            _acquire(descriptor, directory)
+            # Nobody else writes now, so these are of a process that died.
+            files.remove_temporaries(directory)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, directory: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        # A holder that has not yet written its number leaves the file empty or stale.
+        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        holder = f"process {owner}" if owner.isdigit() else "another process"
+        raise UserError(f"{directory} is in use by {holder}") from error
+    os.ftruncate(descriptor, 0)
+    files.write_all(descriptor, f"{os.getpid()}\n".encode("ascii"))
+
+
 class RunDirectory:
     """One run on disk. Made with `create` or `open`; opening writes nothing.
 
@@ -123,38 +158,9 @@ class RunDirectory:
         except ValueError as error:
             raise UserError(f"{path} is not valid JSON: {error}") from error
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Holds the run for this process; every writer must hold it, readers need not.
-
-        The kernel frees the lock when the process ends, however it ends. The file stays: removing
-        it would let two processes hold locks on two files of the same name.
-
-        Raises:
-            UserError: another process (or this one, elsewhere) holds it.
-        """
-        path = self.path / _LOCK
-        with files.explain_os_errors("lock", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            with files.explain_os_errors("lock", path):
-                self._acquire(descriptor)
-                # Nobody else writes now, so these are of a process that died.
-                files.remove_temporaries(self.path)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _acquire(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            # A holder that has not yet written its number leaves the file empty or stale.
-            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            holder = f"process {owner}" if owner.isdigit() else "another process"
-            raise UserError(f"{self.path} is in use by {holder}") from error
-        os.ftruncate(descriptor, 0)
-        files.write_all(descriptor, f"{os.getpid()}\n".encode("ascii"))
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Holds the run for this process; every writer must hold it, readers need not."""
+        return lock_directory(self.path)
 
     def _require_vacant(self) -> None:
         with files.explain_os_errors("create", self.path):

@@ -40,7 +40,8 @@ class InProcess:
         self._task = task
         self._params = jax.device_get(params)
         on_cpu = jax.default_backend() == "cpu"
-        self._at_once = settings.clients_at_once or (1 if on_cpu else settings.clients_per_round)
+        k = settings.clients_per_round
+        self._at_once = min(settings.clients_at_once or (1 if on_cpu else k), k)
         self._threads = ThreadPoolExecutor(_cores() if on_cpu else 1)
 
     def train(
@@ -113,10 +114,6 @@ class InProcess:
             return np.asarray(returns)[: len(part)]
 
         return np.concatenate(list(self._threads.map(together, _parts(list(range(n)), width))))
-
-    def close(self) -> None:
-        """Ends the engine's threads."""
-        self._threads.shutdown(cancel_futures=True)
 
 
 _train_one = jax.jit(local_round)
