@@ -23,7 +23,7 @@ class Oven:
     mode: str = setting("bake", "what to do", choices=("bake", "grill"))
     label: str = setting("", "any text")
     shelves: tuple[int, ...] = setting((1, 3), "which shelves", low=0)
-    limits: tuple[float, float] = setting((50.0, 250.0), "range of the heat", low=0)
+    limits: tuple[float, float] = setting((50.0, 250.0), "range of the heat", low=0, infinite=True)
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ WRONG = [
     ("heat", False, "oven.heat must be a number, not False"),
     ("heat", math.nan, "oven.heat must be a number, not nan"),
     ("heat", 0, "oven.heat must be above 0, not 0.0"),
+    ("heat", math.inf, "oven.heat must be finite, not inf"),
+    ("heat", 10**400, "oven.heat must be finite, not inf"),
     ("fan", 1, "oven.fan must be true or false, not 1"),
     ("fan", "true", "oven.fan must be true or false, not 'true'"),
     ("mode", "steam", "oven.mode must be one of bake, grill, not 'steam'"),
@@ -73,7 +75,7 @@ def test_a_mistake_is_one_sentence_that_names_the_field(name, value, message):
     [
         ("trays", 9, 9),
         ("heat", 200, 200.0),
-        ("heat", math.inf, math.inf),
+        ("limits", [0, math.inf], (0.0, math.inf)),
         ("heat", np.float64(0.5), 0.5),
         ("heat", np.float32(0.5), 0.5),
         ("trays", np.int64(3), 3),
