@@ -159,9 +159,7 @@ def _go_on(run: RunDirectory, tensorboard: bool) -> None:
     settings = config.from_mapping(run.config())
     label = f"{settings.preset} {settings.algorithm.name} seed {settings.seed}"
     sink = TensorBoardSink(run.path / "tensorboard") if tensorboard else None
-    with RoundProgress(
-        err if err.is_terminal else out, label, settings.federation.rounds
-    ) as progress:
+    with RoundProgress(err if err.is_terminal else out, settings.federation.rounds) as progress:
 
         def watch(record: dict[str, Any]) -> None:
             progress.show(record)

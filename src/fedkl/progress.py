@@ -15,10 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 class RoundProgress:
     """Shows rounds as they finish. Use as a context manager."""
 
-    def __init__(self, console: Console, label: str, rounds: int) -> None:
+    def __init__(self, console: Console, rounds: int) -> None:
         """Args:
         console: where to show it.
-        label: what is running.
         rounds: how many rounds there are.
         """
         self._console = console
@@ -26,7 +25,7 @@ class RoundProgress:
         self._start = time.monotonic()
         self._first: int | None = None
         self._bar = _columns(console)
-        self._task = self._bar.add_task(label, total=rounds, now="compiling")
+        self._task = self._bar.add_task("round", total=rounds, now="compiling")
 
     def __enter__(self) -> RoundProgress:
         self._bar.start()
@@ -60,16 +59,15 @@ class RoundProgress:
 def bar(console: Console, label: str, rounds: int) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing elsewhere; yields what to call with the rounds done so far."""
     with _columns(console) as progress:
-        task = progress.add_task(label, total=rounds, now="")
+        task = progress.add_task(f"{label}, round", total=rounds, now="")
         yield lambda done: progress.update(task, completed=done)
 
 
 def _columns(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("round {task.completed}/{task.total}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.description} {task.completed}/{task.total}"),
+        BarColumn(bar_width=12),
+        TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[now]}"),
         console=console,
         disable=not console.is_terminal,
@@ -78,12 +76,12 @@ def _columns(console: Console) -> Progress:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """One round in a few words: return, divergences, and what went wrong if anything did."""
+    """One round in a few words: return, local/global divergence, and what went wrong."""
     parts = []
     if record["return_mean"] is not None:
         parts.append(f"return {record['return_mean']:.2f}")
     if record["kl_local"] is not None:
-        parts.append(f"kl local {record['kl_local']:.4f} global {record['kl_global']:.3f}")
+        parts.append(f"kl {record['kl_local']:.4f}/{record['kl_global']:.3f}")
     if record["guarded"]:
         parts.append(f"guarded {record['guarded']}")
     for rejected in record["rejected"]:

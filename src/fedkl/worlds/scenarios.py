@@ -82,7 +82,9 @@ def initial_states(n: int = 60) -> ReacherParams:
     return _stacked(corners[chosen] * side - FIELD, (corners[chosen] + 1) * side - FIELD)
 
 
-def action_noise(n: int, scale: float, kind: str, key: PRNGKeyArray) -> ReacherParams:
+def action_noise(
+    n: int, scale: float = 0.4, kind: str = "offset", key: PRNGKeyArray | None = None
+) -> ReacherParams:
     """Clients whose dynamics differ, by noise on their actions.
 
     Args:
@@ -92,7 +94,8 @@ def action_noise(n: int, scale: float, kind: str, key: PRNGKeyArray) -> ReacherP
         kind: `offset` draws one offset per client and action entry, clipped to +-1, and adds it to
             every action, as the authors' code does; `per_step` adds fresh noise at every step, as
             the text can be read.
-        key: draws the offsets (not used by `per_step`, whose noise comes from the steps' keys).
+        key: draws the offsets (not used by `per_step`, whose noise comes from the steps' keys);
+            that of seed 0 if there is none.
 
     Returns:
         The stacked params.
@@ -105,7 +108,9 @@ def action_noise(n: int, scale: float, kind: str, key: PRNGKeyArray) -> ReacherP
     return _add_noise(iid(n), scale, kind, key)
 
 
-def both(n: int, scale: float, kind: str, key: PRNGKeyArray) -> ReacherParams:
+def both(
+    n: int, scale: float = 0.4, kind: str = "offset", key: PRNGKeyArray | None = None
+) -> ReacherParams:
     """Clients with their own square of targets and their own noise on actions.
 
     Args:
@@ -125,7 +130,9 @@ def _stacked(low: np.ndarray, high: np.ndarray) -> ReacherParams:
     return ReacherParams(*(jnp.asarray(leaf, dtype) for leaf in leaves))
 
 
-def _add_noise(clients: ReacherParams, scale: float, kind: str, key: PRNGKeyArray) -> ReacherParams:
+def _add_noise(
+    clients: ReacherParams, scale: float, kind: str, key: PRNGKeyArray | None
+) -> ReacherParams:
     if kind not in NOISE_KINDS:
         raise UserError(f"the kind of action noise must be offset or per_step, not {kind!r}")
     # A traced scale has no value to look at; the setting that it comes from is checked already.
@@ -134,6 +141,7 @@ def _add_noise(clients: ReacherParams, scale: float, kind: str, key: PRNGKeyArra
     zero = clients.action_offset
     if kind == "per_step":
         return clients._replace(action_noise=zero[:, 0] + scale)
+    key = jax.random.key(0) if key is None else key
     offset = scale * jax.random.normal(key, zero.shape, zero.dtype)
     return clients._replace(action_offset=jnp.clip(offset, -1.0, 1.0))
 
