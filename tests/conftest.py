@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import pytest
 
 import fedkl
@@ -25,6 +26,14 @@ TINY = {
     "learner.minibatch": 16,
     "evaluation.episodes": 3,
 }
+
+
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

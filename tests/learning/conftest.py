@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,11 +22,8 @@ FEDERATED = {"critic": "federated", "observations": "federated", "rewards": "fed
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+def _always_quick(quick_compilation: None) -> None:
+    """All tests here compile small functions."""
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ def advantages(
     next_value = jnp.where(goes_on, jnp.concatenate([value[1:], last_value[None]]), 0.0)
     delta = jnp.where(mask, reward + discount * next_value - value, 0.0)
 
-    def backwards(later, now):  # type: ignore[no-untyped-def]
+    def backwards(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, goes_on = now
         advantage = delta + discount * gae_lambda * goes_on * later
         return advantage, advantage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ def descend(
         The last parameters and the optimiser's state.
     """
 
-    def step(carry, now):  # type: ignore[no-untyped-def]
+    def step(carry: tuple[P, PyTree], now: tuple[Array, PyTree]) -> tuple[Any, None]:
         parameters, state = carry
         index, batch = now
         updates, state = optimiser.update(gradient(parameters, batch, index), state, parameters)

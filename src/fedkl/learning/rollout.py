@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def rollout(
         params, jax.random.split(reset_key, episodes)
     )
 
-    def one_step(carry, key):  # type: ignore[no-untyped-def]
+    def one_step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
         state, observation, alive = carry
         act_key, world_key = jax.random.split(key)
         # What is left out by a weight of 0 must be finite: 0 times NaN is NaN.
