@@ -37,7 +37,7 @@ def permutations(key: PRNGKeyArray, number: int, samples: int) -> Int[Array, "nu
     """Random orders of 0 .. samples - 1.
 
     Each index is put into the low bits of a random word, and the words are sorted: on a CPU that is
-    eight times as fast as sorting indices by random keys. It leaves at least 19 random bits, of
+    several times as fast as sorting indices by random keys. It leaves at least 19 random bits, of
     which two samples share all in one case in half a million (they then keep their order). Larger
     batches, which would leave fewer, are sorted the slow way.
     """
