@@ -63,16 +63,17 @@ def train(options: argparse.Namespace) -> None:
     if options.run is None:
         name = Path(options.preset).name.removesuffix(".toml")
         options.run = Path("runs") / f"{name}-{chosen.algorithm.name}-seed{chosen.seed}"
-    Federation(chosen)  # what only the world itself can refuse, before anything is written
-    training.create(chosen, options.run)
-    _go_on(RunDirectory.open(options.run), options.tensorboard)
+    # What cannot work is refused before anything is written.
+    Federation(chosen)
+    sink = _sink(options)
+    _go_on(training.create(chosen, options.run), sink)
 
 
 def resume(options: argparse.Namespace) -> None:
     if compare.is_comparison(options.run):
         _compare(options.run)
     else:
-        _go_on(RunDirectory.open(options.run), options.tensorboard)
+        _go_on(RunDirectory.open(options.run), _sink(options))
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -155,10 +156,13 @@ def list_(options: argparse.Namespace) -> None:
         out.print(table)
 
 
-def _go_on(run: RunDirectory, tensorboard: bool) -> None:
+def _sink(options: argparse.Namespace) -> TensorBoardSink | None:
+    return TensorBoardSink(options.run / "tensorboard") if options.tensorboard else None
+
+
+def _go_on(run: RunDirectory, sink: TensorBoardSink | None) -> None:
     settings = config.from_mapping(run.config())
     label = f"{settings.preset} {settings.algorithm.name} seed {settings.seed}"
-    sink = TensorBoardSink(run.path / "tensorboard") if tensorboard else None
     with RoundProgress(err if err.is_terminal else out, settings.federation.rounds) as progress:
 
         def watch(record: dict[str, Any]) -> None:
