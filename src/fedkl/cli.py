@@ -18,7 +18,7 @@ from fedkl import compare, compilation, config, training
 from fedkl.algorithms import ALGORITHMS
 from fedkl.errors import UserError
 from fedkl.federation.loop import Federation
-from fedkl.progress import RoundProgress, bar
+from fedkl.progress import RoundProgress, bar, number
 from fedkl.runs import RunDirectory, TensorBoardSink, strict_json
 from fedkl.worlds import WORLDS
 
@@ -175,8 +175,8 @@ def _go_on(run: RunDirectory, sink: TensorBoardSink | None) -> None:
         sink.close()
     summary = run.summary() or {}
     out.print(
-        f"{label}: return {_number(summary['return_mean'])} after round {summary['rounds']} "
-        f"(best {_number(summary['best_return_mean'])} after round {summary['best_round']}), "
+        f"{label}: return {number(summary['return_mean'])} after round {summary['rounds']} "
+        f"(best {number(summary['best_return_mean'])} after round {summary['best_round']}), "
         f"{summary['seconds']:.0f} s; run directory {run.path}",
         soft_wrap=True,
     )
@@ -199,10 +199,6 @@ def _compare(path: Path) -> None:
     page = write_report(path)
     print_table(load_runs(path), out)
     out.print(f"report: {page}", soft_wrap=True)
-
-
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.2f}"
 
 
 def _warn(message: str) -> None:

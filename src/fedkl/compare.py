@@ -29,6 +29,7 @@ import tomli_w
 
 from fedkl.config import Config
 from fedkl.errors import UserError
+from fedkl.progress import number
 from fedkl.runs import RunDirectory, explain_os_errors, lock_directory, write_atomically
 from fedkl.settings import build, setting
 
@@ -157,9 +158,7 @@ def _outcome(code: int, run: Path) -> str:
         lines = (run / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return f"failed: {lines[-1] if lines else f'exit code {code}'}"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    value = summary["return_mean"]
-    shown = "not finite" if value is None else f"{value:.2f}"
-    return f"finished: return {shown} in {summary['seconds']:.0f} s"
+    return f"finished: return {number(summary['return_mean'])} in {summary['seconds']:.0f} s"
 
 
 @contextlib.contextmanager

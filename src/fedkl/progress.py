@@ -75,6 +75,11 @@ def _columns(console: Console) -> Progress:
     )
 
 
+def number(value: float | None) -> str:
+    """A return as the log has it, which is null for one that is not finite."""
+    return "not finite" if value is None else f"{value:.2f}"
+
+
 def describe(record: dict[str, Any]) -> str:
     """One round in a few words: return, local/global divergence, and what went wrong."""
     parts = []

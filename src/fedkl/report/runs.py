@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from fedkl.errors import UserError
 from fedkl.report.statistics import FloatArray, IntArray
+from fedkl.runs import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def load_runs(directory: Path | str) -> list[LoadedRun]:
         raise UserError(f"there is no directory '{directory}'")
     if (directory / "compare.toml").is_file():
         found = [_load_run(path) for path in _run_directories(directory)]
-        order = list(_read_toml(directory / "compare.toml").get("algorithms", []))
+        order = list(_read_plan(directory).get("algorithms", []))
         runs = [run for run in found if run is not None]
         runs.sort(key=lambda run: (_position(order, run.algorithm), run.algorithm, run.seed))
     elif (directory / "config.toml").is_file():
@@ -138,12 +138,12 @@ def without_rounds(directory: Path | str) -> list[str]:
     directory = Path(directory)
     if not (directory / "compare.toml").is_file():
         return []
-    plan = _read_toml(directory / "compare.toml")
+    plan = _read_plan(directory)
     names = {path.name for path in _run_directories(directory)}
     seeds = plan.get("seeds")
     if isinstance(seeds, list):
         names |= {f"{a}-seed{seed}" for a in plan.get("algorithms", []) for seed in seeds}
-    return sorted(name for name in names if not _read_records(directory / name))
+    return sorted(name for name in names if not RunDirectory(directory / name).metrics.read())
 
 
 def _run_directories(directory: Path) -> list[Path]:
@@ -155,10 +155,11 @@ def _position(order: list[str], algorithm: str) -> int:
 
 
 def _load_run(path: Path) -> LoadedRun | None:
-    records = _read_records(path)
+    run = RunDirectory(path)
+    records = run.metrics.read()
     if not records:
         return None
-    config = _read_toml(path / "config.toml")
+    config = run.config()
     algorithm = config.get("algorithm", {}).get("name")
     if not isinstance(algorithm, str):
         raise UserError(f"'{path / 'config.toml'}' does not name its algorithm")
@@ -166,43 +167,15 @@ def _load_run(path: Path) -> LoadedRun | None:
         algorithm=algorithm,
         seed=int(config.get("seed", 0)),
         config=config,
-        records=records,
-        summary=_read_summary(path / "summary.json"),
+        records=tuple(records),
+        summary=run.summary(),
         path=path,
     )
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_plan(directory: Path) -> dict[str, Any]:
+    path = directory / "compare.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"'{path}' is not valid TOML: {error}") from error
-
-
-def _read_summary(path: Path) -> Mapping[str, Any] | None:
-    """None also for a torn summary: its run was stopped while it wrote it."""
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return summary if isinstance(summary, dict) else None
-
-
-def _read_records(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """The records by round; of a round that a resumed run repeated, the later record counts."""
-    metrics = path / "metrics.jsonl"
-    if not metrics.is_file():
-        return ()
-    lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
-    by_round: dict[int, Mapping[str, Any]] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            by_round[int(record["round"])] = record
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines):  # torn: the run was stopped while it wrote this line
-                break
-            raise UserError(f"line {number} of '{metrics}' is not a metrics record") from error
-    return tuple(by_round[r] for r in sorted(by_round))
