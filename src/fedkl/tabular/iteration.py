@@ -1,0 +1,104 @@
+"""Running an algorithm for many rounds, with its guarantee asserted in every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedkl.tabular import algorithms, baselines
+from fedkl.tabular.algorithms import Algorithm
+from fedkl.tabular.distances import total_variation
+from fedkl.tabular.exact import Exact
+from fedkl.tabular.family import Family, FloatArray
+
+# What rounding may take off a return, relative to its size.
+_ROUNDING = 1e-12
+
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+    "paper": lambda: algorithms.paper,
+    "second-order": lambda: algorithms.second_order,
+    "second-order-exact": lambda: algorithms.second_order_exact,
+    "common-radius": lambda: algorithms.common_radius,
+    "line-search": lambda: algorithms.line_search,
+    "qavg": baselines.qavg,
+    "pavg": baselines.pavg,
+}
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What happened, round by round; entry 0 is the start. T rounds, batch axes last.
+
+    Attributes:
+        policy: the last global policy, [..., S, A].
+        returns: eta of the global policy, [T + 1, ...].
+        guarantees: what each round promised at least, [T, ...]; NaN where nothing is promised.
+        moved: the share of agents that moved, [T, ...].
+        tv_max: how far the global policy moved, [T, ...].
+    """
+
+    policy: FloatArray
+    returns: FloatArray
+    guarantees: FloatArray
+    moved: FloatArray
+    tv_max: FloatArray
+
+    @property
+    def monotone(self) -> bool:
+        """Whether no round lost anything beyond rounding."""
+        return bool((np.diff(self.returns, axis=0) >= -_rounding(self.returns[1:])).all())
+
+
+def iterate(
+    family: Family,
+    algorithm: Algorithm,
+    rounds: int,
+    policy: ArrayLike | None = None,
+    weights: Callable[[int], FloatArray] | None = None,
+) -> Trajectory:
+    """Runs an algorithm on a family, or on a batch of families at once.
+
+    Args:
+        family: the MDPs.
+        algorithm: a round of it, such as `algorithms.paper`.
+        rounds: how many.
+        policy: where to start, [..., S, A]; uniform by default.
+        weights: the server's weights w_n [..., N] in a round, non-negative and of sum one; an agent
+            with weight 0 takes no part. The family's q_n by default.
+
+    Raises:
+        RuntimeError: if the objective rose by less than an algorithm guaranteed, which would be
+            a defect of ours or a hole in a proof.
+    """
+    at = Exact(family, family.uniform_policy() if policy is None else policy)
+    returns, guarantees, moved, tv_max = [at.expected_return], [], [], []
+    memory = None
+    for index in range(rounds):
+        w = family.weights if weights is None else weights(index)
+        result = algorithm(at, w, memory)
+        new = Exact(family, result.policy)
+        rise = new.expected_return - at.expected_return
+        promised = np.full(rise.shape, np.nan) if result.guarantee is None else result.guarantee
+        if (rise < promised - _rounding(new.expected_return)).any():
+            worst = float((rise - promised).min())
+            raise RuntimeError(f"round {index}: eta rose by {-worst:.3g} less than guaranteed")
+        returns.append(new.expected_return)
+        guarantees.append(promised)
+        moved.append(np.asarray(result.moved, dtype=np.float64).mean(axis=-1))
+        tv_max.append(total_variation(at.policy, new.policy).max(axis=-1))
+        at, memory = new, result.memory
+    shape = (0, *at.expected_return.shape)
+    return Trajectory(
+        policy=at.policy,
+        returns=np.stack(returns),
+        guarantees=np.reshape(guarantees, shape) if not rounds else np.stack(guarantees),
+        moved=np.reshape(moved, shape) if not rounds else np.stack(moved),
+        tv_max=np.reshape(tv_max, shape) if not rounds else np.stack(tv_max),
+    )
+
+
+def _rounding(returns: FloatArray) -> FloatArray:
+    return _ROUNDING * (1 + abs(returns))

@@ -1,0 +1,92 @@
+"""The local objectives of Algorithm 1 and of our second-order versions, which share one shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedkl.tabular import bounds
+from fedkl.tabular.distances import inner, span, total_variation
+from fedkl.tabular.exact import Exact
+from fedkl.tabular.family import FloatArray
+
+
+@dataclass(frozen=True)
+class Objective:
+    """<gain, Pi' - Pi> - sum_s price(s) TV_s - linear TV_max - quadratic TV_max^2, to be maximised.
+
+    It is concave in Pi' and 0 at Pi' = Pi. Batch axes are those of `gain`.
+
+    Attributes:
+        policy: Pi, [..., S, A].
+        gain: what a unit of probability is worth, [..., S, A].
+        price: of a unit of total variation in a state, [..., S].
+        linear: of the largest total variation, [...].
+        quadratic: of its square, [...].
+    """
+
+    policy: FloatArray
+    gain: FloatArray
+    price: FloatArray
+    linear: FloatArray
+    quadratic: FloatArray
+
+    def __call__(self, candidate: FloatArray) -> FloatArray:
+        """The objective of a policy Pi', [...]."""
+        tv = total_variation(self.policy, candidate)
+        largest = tv.max(axis=-1)
+        first = inner(self.gain, candidate - self.policy) - (self.price * tv).sum(axis=-1)
+        return first - self.linear * largest - self.quadratic * largest**2
+
+
+def paper(at: Exact) -> Objective:
+    """h_n of the paper (eq. 22), with alpha_n, beta and delta_n of Corollary 2. Batch [..., N]."""
+    per_tv = bounds.alpha(at) + bounds.beta(at)[..., None]
+    return _objective(
+        at, at.weighted_advantage, per_tv[..., None] * at.visitation, linear=bounds.delta(at)
+    )
+
+
+def second_order(at: Exact) -> Objective:
+    """Ours: the price sum_s span_a (D_n B_n)(s) TV_s, and C TV_max^2. Batch [..., N]."""
+    quadratic = bounds.curvature(at)[..., None]
+    price = span(at.weighted_heterogeneity)
+    return _objective(at, at.weighted_advantage, price, quadratic=quadratic)
+
+
+def second_order_exact(at: Exact) -> Objective:
+    """Ours, with M itself instead of D_n A_n and a price for their difference. Batch [..., 1]."""
+    gain = at.global_advantage[..., None, :, :]
+    return _objective(at, gain, np.zeros(1), quadratic=bounds.curvature(at)[..., None])
+
+
+def stationarity_excess(at: Exact) -> FloatArray:
+    """How far each agent is from FedKL-stationarity (Definition 2); at most 0 if it is. [..., N]
+
+    sum_s rho_n(s) [sigma_n(s) - alpha_n - beta]_+ - delta_n, where sigma_n(s) is the best advantage
+    less the worst of an action that pi takes: max h_n = 0 if and only if this is not positive.
+    """
+    taken = at.policy[..., None, :, :] > 0
+    worst = np.where(taken, at.advantage, np.inf).min(axis=-1)
+    sigma = at.advantage.max(axis=-1) - worst
+    per_tv = bounds.alpha(at) + bounds.beta(at)[..., None]
+    gains = np.maximum(sigma - per_tv[..., None], 0.0)
+    return (at.visitation * gains).sum(axis=-1) - bounds.delta(at)
+
+
+def _objective(
+    at: Exact,
+    gain: FloatArray,
+    price: FloatArray,
+    linear: FloatArray | None = None,
+    quadratic: FloatArray | None = None,
+) -> Objective:
+    zero = np.zeros(gain.shape[:-2])
+    return Objective(
+        policy=np.broadcast_to(at.policy[..., None, :, :], gain.shape),
+        gain=gain,
+        price=np.broadcast_to(price, gain.shape[:-1]),
+        linear=zero if linear is None else linear + zero,
+        quadratic=zero if quadratic is None else quadratic + zero,
+    )
