@@ -46,7 +46,7 @@ class Moves:
         return np.where(self.worth > 0, given, 0.0)
 
     def gain(self, radius: FloatArray) -> FloatArray:
-        """Phi(tau), concave: the largest first-order gain, less the price, within a radius [...]."""
+        """Phi(tau), concave: the most that is gained, less the price, within a radius [...]."""
         return (self.worth * self.within(radius)).sum(axis=(-2, -1))
 
     def policy(self, radius: FloatArray) -> FloatArray:

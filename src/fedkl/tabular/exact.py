@@ -39,10 +39,9 @@ class Exact:
     @cached_property
     def visitation(self) -> FloatArray:
         """rho_n(s), the discounted visitation (eq. 8), of mass 1/(1-gamma). [..., N, S]"""
-        transposed = np.swapaxes(self._one_minus_gamma_p, -1, -2)
+        transposed = self._one_minus_gamma_p.swapaxes(-1, -2)
         initial = np.broadcast_to(self.family.initial, transposed.shape[:-1])
-        rho: FloatArray = np.linalg.solve(transposed, initial[..., None])[..., 0]
-        return rho
+        return np.linalg.solve(transposed, initial[..., None])[..., 0]
 
     @cached_property
     def value(self) -> FloatArray:
