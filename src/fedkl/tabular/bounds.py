@@ -120,9 +120,12 @@ def corollary_1(step: Step) -> Bound:
 
 def corollary_2(step: Step) -> Bound:
     """Corollary 2 (eq. 21): eta(pi_n) >= eta + AA_n - (alpha+beta) E_{rho_n}[TV] - delta TV_max."""
-    at = step.before
-    penalty = (alpha(at) + beta(at)[..., None]) * step.tv_expected + delta(at) * step.tv_max
-    return _global(step, penalty)
+    return _corollary_2(step, paper_constant(step.before))
+
+
+def corollary_2_corrected(step: Step) -> Bound:
+    """Corollary 2 with the constant that its proof needs, 2 eps_k gamma / (1-gamma)."""
+    return _corollary_2(step, corrected_constant(step.before))
 
 
 def second_order(step: Step) -> Bound:
@@ -178,16 +181,22 @@ def paper_constant(at: Exact) -> FloatArray:
     return 4 * at.largest_advantage * gamma / (1 - gamma) ** 2
 
 
-def beta(at: Exact) -> FloatArray:
-    """beta = sum_k q_k c_k (Corollary 2), [...]."""
-    return (at.family.weights * paper_constant(at)).sum(axis=-1)
+def corrected_constant(at: Exact) -> FloatArray:
+    """c_k = 2 eps_k gamma / (1-gamma), the corrected constant of CPO with eps' <= eps, [..., N]."""
+    gamma = _gamma(at)
+    return 2 * at.largest_advantage * gamma / (1 - gamma)
 
 
-def delta(at: Exact) -> FloatArray:
-    """delta_n = 2 sum_k q_k c_k TV(rho_k, rho_n) (Corollary 2), [..., N]."""
+def beta(at: Exact, constant: FloatArray) -> FloatArray:
+    """beta = sum_k q_k c_k (Corollary 2), [...], for the constants c_k."""
+    return (at.family.weights * constant).sum(axis=-1)
+
+
+def delta(at: Exact, constant: FloatArray) -> FloatArray:
+    """delta_n = 2 sum_k q_k c_k TV(rho_k, rho_n) (Corollary 2), [..., N], for the constants c_k."""
     rho = at.visitation
     distance = total_variation(rho[..., None, :, :], rho[..., :, None, :])  # [..., n, k]
-    return 2 * ((at.family.weights * paper_constant(at))[..., None, :] * distance).sum(axis=-1)
+    return 2 * ((at.family.weights * constant)[..., None, :] * distance).sum(axis=-1)
 
 
 def curvature(at: Exact) -> FloatArray:
@@ -212,6 +221,12 @@ def _advantage(step: Step, penalty: FloatArray) -> Bound:
     return Bound(
         left=step.global_policy_advantage, surrogate=step.policy_advantage, penalty=penalty
     )
+
+
+def _corollary_2(step: Step, constant: FloatArray) -> Bound:
+    at = step.before
+    per_tv = alpha(at) + beta(at, constant)[..., None]
+    return _global(step, per_tv * step.tv_expected + delta(at, constant) * step.tv_max)
 
 
 def _global(step: Step, penalty: FloatArray) -> Bound:

@@ -18,7 +18,8 @@ def total_variation(p: FloatArray, q: FloatArray) -> FloatArray:
 
 def kl_divergence(p: FloatArray, q: FloatArray) -> FloatArray:
     """D_KL(p || q) along the last axis; infinite where q misses something that p has."""
-    return rel_entr(p, q).sum(axis=-1)
+    # Rounding may leave a sum of opposite signs just below zero.
+    return np.maximum(rel_entr(p, q).sum(axis=-1), 0.0)
 
 
 def span(x: FloatArray) -> FloatArray:

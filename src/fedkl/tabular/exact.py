@@ -40,14 +40,13 @@ class Exact:
     def visitation(self) -> FloatArray:
         """rho_n(s), the discounted visitation (eq. 8), of mass 1/(1-gamma). [..., N, S]"""
         transposed = self._one_minus_gamma_p.swapaxes(-1, -2)
-        initial = np.broadcast_to(self.family.initial, transposed.shape[:-1])
-        return np.linalg.solve(transposed, initial[..., None])[..., 0]
+        return _solve(transposed, np.broadcast_to(self.family.initial, transposed.shape[:-1]))
 
     @cached_property
     def value(self) -> FloatArray:
         """V_n(s), [..., N, S]."""
         rewards = np.einsum("...sa,...nsa->...ns", self.policy, self.family.rewards)
-        return np.linalg.solve(self._one_minus_gamma_p, rewards[..., None])[..., 0]
+        return _solve(self._one_minus_gamma_p, rewards)
 
     @cached_property
     def action_value(self) -> FloatArray:
@@ -126,3 +125,7 @@ class Exact:
     def advantage_span(self) -> FloatArray:
         """span_a A_n(s), [..., N, S]."""
         return span(self.advantage)
+
+
+def _solve(matrix: FloatArray, vector: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.solve(matrix, vector[..., None])[..., 0], dtype=np.float64)

@@ -65,7 +65,7 @@ def random(
     return Family(
         initial=mixed("mu", rng.dirichlet(np.ones(states), (agents + 1,))),
         transitions=mixed(
-            "P", _dirichlet(rng, concentration, (agents + 1, states, actions, states))
+            "P", dirichlet(rng, concentration, (agents + 1, states, actions, states))
         ),
         rewards=mixed("R", rng.standard_normal((agents + 1, states, actions))),
         gamma=gamma,
@@ -177,9 +177,7 @@ def averaged(family: Family) -> Family:
     )
 
 
-def _dirichlet(
-    rng: np.random.Generator, concentration: float, shape: tuple[int, ...]
-) -> FloatArray:
+def dirichlet(rng: np.random.Generator, concentration: float, shape: tuple[int, ...]) -> FloatArray:
     """Symmetric Dirichlet draws along the last axis, for concentrations however small."""
     # Gamma(a) is Gamma(a + 1) U^(1/a): in logarithms nothing underflows before it is normalised.
     logs = np.log(rng.standard_gamma(concentration + 1, shape))

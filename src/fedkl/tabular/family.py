@@ -6,7 +6,7 @@ object, and everything computed from it is computed for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -121,10 +121,10 @@ class Family:
         axes = index if isinstance(index, tuple) else (index,)
         if not any(axis is Ellipsis for axis in axes):
             axes = (*axes, ...)
-        return self._map(lambda name, array: array[(*axes, *(slice(None),) * inner[name])])
+        return self.changed(lambda name, array: array[(*axes, *(slice(None),) * inner[name])])
 
-    def _map(self, change: Any) -> Family:
-        """The family with changed arrays, which are known to be valid."""
+    def changed(self, change: Callable[[str, FloatArray], FloatArray]) -> Family:
+        """The family with every array replaced by `change(name, array)`, which is not validated."""
         family = object.__new__(Family)
         family._set({f.name: change(f.name, getattr(self, f.name)) for f in fields(self)})
         return family
@@ -133,7 +133,7 @@ class Family:
     def stack(families: Sequence[Family]) -> Family:
         """A batch of families of equal sizes."""
         first = families[0]
-        return first._map(lambda name, _: np.stack([getattr(f, name) for f in families]))
+        return first.changed(lambda name, _: np.stack([getattr(f, name) for f in families]))
 
     def alone(self) -> Family:
         """Each agent as a family of its own: a batch [..., N] of one agent each."""
@@ -145,7 +145,7 @@ class Family:
                 return np.ones((*array.shape, 1))
             return np.expand_dims(array, len(self.batch) + 1)
 
-        return self._map(change)
+        return self.changed(change)
 
     def uniform_policy(self) -> FloatArray:
         """The policy that takes every action with the same probability, [..., S, A]."""

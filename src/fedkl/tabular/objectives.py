@@ -42,10 +42,12 @@ class Objective:
 
 def paper(at: Exact) -> Objective:
     """h_n of the paper (eq. 22), with alpha_n, beta and delta_n of Corollary 2. Batch [..., N]."""
-    per_tv = bounds.alpha(at) + bounds.beta(at)[..., None]
-    return _objective(
-        at, at.weighted_advantage, per_tv[..., None] * at.visitation, linear=bounds.delta(at)
-    )
+    return _corollary_2(at, bounds.paper_constant(at))
+
+
+def corrected(at: Exact) -> Objective:
+    """h_n with the constant that the proof of Corollary 2 needs. Batch [..., N]."""
+    return _corollary_2(at, bounds.corrected_constant(at))
 
 
 def second_order(at: Exact) -> Objective:
@@ -70,9 +72,15 @@ def stationarity_excess(at: Exact) -> FloatArray:
     taken = at.policy[..., None, :, :] > 0
     worst = np.where(taken, at.advantage, np.inf).min(axis=-1)
     sigma = at.advantage.max(axis=-1) - worst
-    per_tv = bounds.alpha(at) + bounds.beta(at)[..., None]
-    gains = np.maximum(sigma - per_tv[..., None], 0.0)
-    return (at.visitation * gains).sum(axis=-1) - bounds.delta(at)
+    objective = paper(at)
+    gains = np.maximum(at.visitation * sigma - objective.price, 0.0)
+    return gains.sum(axis=-1) - objective.linear
+
+
+def _corollary_2(at: Exact, constant: FloatArray) -> Objective:
+    per_tv = bounds.alpha(at) + bounds.beta(at, constant)[..., None]
+    price = per_tv[..., None] * at.visitation
+    return _objective(at, at.weighted_advantage, price, linear=bounds.delta(at, constant))
 
 
 def _objective(

@@ -1,0 +1,13 @@
+"""Every claim of the paper, and ours, as something that can be checked on a sample."""
+
+from fedkl.tabular.claims import heterogeneity, improvement, preliminaries, second_order
+from fedkl.tabular.claims.base import VACUOUS_FROM, Claim, Finding, Verdict
+
+CLAIMS: list[Claim] = [
+    *preliminaries.CLAIMS,
+    *heterogeneity.CLAIMS,
+    *improvement.CLAIMS,
+    *second_order.CLAIMS,
+]
+
+__all__ = ["CLAIMS", "VACUOUS_FROM", "Claim", "Finding", "Verdict"]

@@ -1,0 +1,59 @@
+"""Families on which statements of the paper fail, small enough to follow by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedkl.tabular.family import Family, FloatArray
+
+
+def corollary_1() -> Family:
+    """Two agents in the same world, the second with rewards five times as large.
+
+    B_1 = 2 A_1, so ||B_1||_F < ||A_1||_F fails; yet what is good for agent 1 is good for both.
+    """
+    transitions = np.broadcast_to(
+        [[[0.9, 0.1], [0.2, 0.8]], [[0.7, 0.3], [0.4, 0.6]]], (2, 2, 2, 2)
+    )
+    rewards = np.array([[0.0, 1.0], [1.0, 0.0]])
+    return Family(
+        initial=np.full((2, 2), 0.5),
+        transitions=transitions,
+        rewards=np.stack([rewards, 5 * rewards]),
+        gamma=0.9,
+    )
+
+
+def bandit(gamma: float) -> Family:
+    """One agent, one state, rewards 1 and -1: Algorithm 1 moves at 0.2679 and not at 0.268."""
+    return Family([[1.0]], np.ones((1, 1, 2, 1)), [[[1.0, -1.0]]], gamma)
+
+
+def alike(family: Family) -> Family:
+    """The family in which every agent is like the first."""
+    axes = {"initial": -2, "transitions": -4, "rewards": -3}
+
+    def change(name: str, array: FloatArray) -> FloatArray:
+        if name not in axes:
+            return array
+        return np.broadcast_to(np.take(array, [0], axis=axes[name]), array.shape)
+
+    return family.changed(change)
+
+
+def shaped(family: Family) -> Family:
+    """Agents alike but for a potential in their rewards, which changes no advantage.
+
+    R_n = R_0 + gamma P Phi_n - Phi_n: the agents differ, and ||B_n||_F = 0 all the same.
+    """
+    same = alike(family)
+    states = np.arange(1, family.states + 1) / family.states
+    potential = np.arange(family.agents)[:, None] * states  # Phi_n(s), [N, S]
+    ahead = np.einsum("...nsat,nt->...nsa", same.transitions, potential)
+    rewards = same.rewards + same.gamma[..., None, None, None] * ahead - potential[..., None]
+    return same.changed(lambda name, array: rewards if name == "rewards" else array)
+
+
+def without_rewards(family: Family) -> Family:
+    """The family in which nothing is rewarded: every policy maximises every local objective."""
+    return family.changed(lambda name, array: array * 0 if name == "rewards" else array)

@@ -1,0 +1,142 @@
+"""Checking all claims on many random cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedkl.tabular.claims import CLAIMS, Claim, Finding, Verdict
+from fedkl.tabular.family import FloatArray
+from fedkl.tabular.sampling import samples
+
+_FAMILIES_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Result:
+    """What checking a claim came to.
+
+    Attributes:
+        claim: what was checked.
+        checks: in how many cases it says something.
+        violations: in how many of them it does not hold.
+        counterexample: the smallest seed of a family with a violation.
+        looseness: penalty over gap in every case where there is a gap; empty if it is no bound.
+        promised: to how many policies the bound promises an improvement where gamma >= 2 - sqrt(3).
+        asked: out of how many.
+    """
+
+    claim: Claim
+    checks: int
+    violations: int
+    counterexample: int | None
+    looseness: FloatArray
+    promised: int
+    asked: int
+
+    @property
+    def tightest(self) -> float | None:
+        """The smallest penalty over gap; 1 means that the bound is attained."""
+        return float(self.looseness.min()) if self.looseness.size else None
+
+    @property
+    def typical(self) -> float | None:
+        """The median penalty over gap."""
+        return float(np.median(self.looseness)) if self.looseness.size else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """From what was found alone; None where nothing was checked."""
+        if not self.checks:
+            return None
+        if self.violations:
+            return "false"
+        return "holds but vacuous" if self.asked and not self.promised else "holds"
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the documentation says otherwise; that nothing was found contradicts nothing."""
+        if self.violations:
+            return self.claim.documented != "false"
+        return self.promised > 0 and self.claim.documented == "holds but vacuous"
+
+    def record(self) -> dict[str, object]:
+        """Everything but the single ratios, as plain values."""
+        return {
+            "claim": self.claim.name,
+            "source": self.claim.source,
+            "statement": self.claim.statement,
+            "verdict": self.verdict,
+            "documented": self.claim.documented,
+            "checks": self.checks,
+            "violations": self.violations,
+            "counterexample_seed": self.counterexample,
+            "penalty_over_gap_min": self.tightest,
+            "penalty_over_gap_median": self.typical,
+            "promised_beyond_threshold": self.promised,
+            "asked_beyond_threshold": self.asked,
+        }
+
+
+@dataclass
+class _Tally:
+    """What was found of a claim so far."""
+
+    checks: int = 0
+    violations: int = 0
+    seeds: list[int] = field(default_factory=list)
+    looseness: list[FloatArray] = field(default_factory=list)
+    promised: int = 0
+    asked: int = 0
+
+    def add(self, finding: Finding, seeds: np.ndarray) -> None:
+        violated = finding.violated & finding.applies
+        self.checks += int(finding.applies.sum())
+        self.violations += int(violated.sum())
+        self.seeds += [int(s) for s in seeds[violated.reshape(len(seeds), -1).any(axis=1)]]
+        if finding.looseness is not None:
+            self.looseness.append(finding.looseness[np.isfinite(finding.looseness)])
+        if finding.promises is not None and finding.asked is not None:
+            self.promised += int(finding.promises.sum())
+            self.asked += int(finding.asked.sum())
+
+    def result(self, claim: Claim) -> Result:
+        return Result(
+            claim=claim,
+            checks=self.checks,
+            violations=self.violations,
+            counterexample=min(self.seeds, default=None),
+            looseness=np.concatenate([*self.looseness, np.zeros(0)]),
+            promised=self.promised,
+            asked=self.asked,
+        )
+
+
+def verify(
+    families: int,
+    seed: int = 0,
+    claims: Sequence[Claim] = CLAIMS,
+    show: Callable[[int], None] = lambda done: None,
+) -> list[Result]:
+    """Checks claims on random families, twenty policies and steps in each.
+
+    Family i has the seed `seed + i`: `verify(1, s)` looks again at a counterexample of seed s.
+
+    Args:
+        families: how many.
+        seed: of the first.
+        claims: what to check.
+        show: told how many families are done.
+    """
+    tallies = [_Tally() for _ in claims]
+    for start in range(0, families, _FAMILIES_AT_ONCE):
+        stop = min(start + _FAMILIES_AT_ONCE, families)
+        done = start
+        for sample in samples(range(seed + start, seed + stop)):
+            for claim, tally in zip(claims, tallies, strict=True):
+                tally.add(claim.check(sample), sample.seeds)
+            done += len(sample.seeds)
+            show(done)
+    return [tally.result(claim) for claim, tally in zip(claims, tallies, strict=True)]
