@@ -56,10 +56,10 @@ class RoundProgress:
 
 
 @contextlib.contextmanager
-def bar(console: Console, label: str, rounds: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; yields what to call with the rounds done so far."""
+def bar(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere; yields what to call with how many are done."""
     with _columns(console) as progress:
-        task = progress.add_task(f"{label}, round", total=rounds, now="")
+        task = progress.add_task(label, total=total, now="")
         yield lambda done: progress.update(task, completed=done)
 
 

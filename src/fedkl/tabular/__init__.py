@@ -1,21 +1,39 @@
 """The tabular lab: FedKL's theory on finite MDPs, computed exactly. Needs no JAX."""
 
-from fedkl.tabular import bounds, families, linear_programme, objectives
+from fedkl.tabular import (
+    algorithms,
+    baselines,
+    bounds,
+    counterexamples,
+    families,
+    linear_programme,
+    objectives,
+    optimum,
+)
 from fedkl.tabular.best_response import best_response
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import Family, InvalidFamily, load, save
+from fedkl.tabular.iteration import Trajectory, iterate
 from fedkl.tabular.step import Step
+from fedkl.tabular.verification import verify
 
 __all__ = [
     "Exact",
     "Family",
     "InvalidFamily",
     "Step",
+    "Trajectory",
+    "algorithms",
+    "baselines",
     "best_response",
     "bounds",
+    "counterexamples",
     "families",
+    "iterate",
     "linear_programme",
     "load",
     "objectives",
+    "optimum",
     "save",
+    "verify",
 ]

@@ -36,7 +36,7 @@ class Trajectory:
         policy: the last global policy, [..., S, A].
         returns: eta of the global policy, [T + 1, ...].
         guarantees: what each round promised at least, [T, ...]; NaN where nothing is promised.
-        moved: the share of agents that moved, [T, ...].
+        moved: the share of those who took part that moved, [T, ...].
         tv_max: how far the global policy moved, [T, ...].
     """
 
@@ -87,7 +87,7 @@ def iterate(
             raise RuntimeError(f"round {index}: eta rose by {-worst:.3g} less than guaranteed")
         returns.append(new.expected_return)
         guarantees.append(promised)
-        moved.append(np.asarray(result.moved, dtype=np.float64).mean(axis=-1))
+        moved.append(_share_moved(result.moved, w))
         tv_max.append(total_variation(at.policy, new.policy).max(axis=-1))
         at, memory = new, result.memory
     shape = (0, *at.expected_return.shape)
@@ -102,3 +102,8 @@ def iterate(
 
 def _rounding(returns: FloatArray) -> FloatArray:
     return _ROUNDING * (1 + abs(returns))
+
+
+def _share_moved(moved: np.ndarray, weights: FloatArray) -> FloatArray:
+    taking_part = weights > 0
+    return (moved & taking_part).sum(axis=-1) / taking_part.sum(axis=-1)

@@ -36,8 +36,10 @@ class Optimum:
     ceiling: FloatArray
 
     def share(self, start: FloatArray, reached: FloatArray) -> FloatArray:
-        """The share of the possible improvement over `start` that was reached."""
-        return (reached - start) / (self.found - start)
+        """The share of the possible improvement over `start` that was reached; 1 if none is."""
+        room = self.found - start
+        possible = room > _NOTHING * (1 + abs(start))
+        return np.where(possible, (reached - start) / np.where(possible, room, 1.0), 1.0)
 
 
 def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:

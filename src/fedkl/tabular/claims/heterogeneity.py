@@ -230,7 +230,7 @@ CLAIMS = [
     ),
     Claim(
         "frobenius-expansion",
-        "Lemma 7's proof",
+        "Lemma 6's proof",
         "||B_n||_F = sum_k q_k sum_sa [rho_k/rho_n A_k - A_n]^2",
         "false",
         _frobenius_expansion,

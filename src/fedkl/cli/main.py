@@ -1,0 +1,41 @@
+"""Runs the command that the command line names, and turns what goes wrong into an exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from fedkl.cli import console
+from fedkl.cli.parser import parser
+from fedkl.errors import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command and exits: 0 done, 2 the user can mend it, 130 interrupted."""
+    console.open_streams()
+    options = parser().parse_args(arguments)
+    try:
+        if options.module == "federation":
+            import_module("fedkl.compilation").enable_cache()
+        getattr(import_module(f"fedkl.cli.{options.module}"), options.function)(options)
+    except UserError as error:
+        console.say(str(error))
+        sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        console.say(f"{where}{error.strerror or error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        resumable = options.trains and options.run is not None
+        hint = f"; go on with `fedkl resume {shlex.quote(str(options.run))}`" if resumable else ""
+        console.say(f"interrupted{hint}")
+        sys.exit(130)
+    sys.exit(0)
