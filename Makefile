@@ -34,6 +34,7 @@ bench: env
 	$(BIN)/pip install --quiet 'torch==2.13.0' && $(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/local_training.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/tabular.py
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

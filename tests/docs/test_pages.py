@@ -33,7 +33,7 @@ def test_the_readmes_example_runs(capsys):
 
 def test_the_readme_names_every_command():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for command in ("train", "resume", "evaluate", "compare", "report", "list"):
+    for command in ("train", "resume", "evaluate", "compare", "report", "list", "theory"):
         assert f"| `fedkl {command}` |" in text
 
 
