@@ -132,8 +132,8 @@ def main() -> None:
     lines = [
         f"|S| = {a['states']}, |A| = {a['actions']}: closed form "
         f"{a['closed_form_ms']['median']:.3f} ms, HiGHS "
-        f"{a['linear_programme_ms']['median']:.2f} ms, {a['times_faster']['median']:.0f} times as fast, objectives within "
-        f"{a['largest_difference']:.0e}"
+        f"{a['linear_programme_ms']['median']:.2f} ms, {a['times_faster']['median']:.0f} times "
+        f"as fast, objectives within {a['largest_difference']:.0e}"
         for a in argmax
     ]
     for r in races:

@@ -6,51 +6,19 @@ the interquartile mean over seeds, the band its 95 % bootstrap interval; a colou
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkl.errors import UserError
 from fedkl.report.groups import Group
+from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
 from fedkl.report.plotting import canvas, finish, limit, log_axis, mark_setting, plot
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, iqm
-from fedkl.report.style import MUTED, RC, colours
+from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_PNG_DPI = 200
 _NOISY = 1.3
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure ready to be written.
-
-    Attributes:
-        name: the stem of its files.
-        caption: what to see, in a sentence or three.
-        svg: the picture as SVG text.
-        png: the picture as PNG bytes.
-    """
-
-    name: str
-    caption: str
-    svg: str
-    png: bytes
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure and its caption."""
-
-    figure: Figure
-    caption: str
 
 
 def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
@@ -63,13 +31,7 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
     Returns:
         The pictures by name.
     """
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "a report needs matplotlib; install it with: pip install 'fedkl[report]'"
-        ) from error
-    with matplotlib.rc_context(RC):
+    with matplotlib_style():
         drawings = {
             "learning_curves": _learning_curves(groups, target),
             "worst_client": _worst_client(groups),
@@ -83,20 +45,7 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
             "guarded": _trouble(groups, "guarded", "rolled-back iterations so far"),
             "rejected": _trouble(groups, "rejected", "rejected updates so far"),
         }
-        return {
-            name: Picture(name, drawing.caption, *_rendered(drawing.figure))
-            for name, drawing in drawings.items()
-            if drawing is not None
-        }
-
-
-def _rendered(figure: Figure) -> tuple[str, bytes]:
-    svg, png = io.BytesIO(), io.BytesIO()
-    # Without a date and a version the same runs give the same file.
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # the layout is made; making it again takes half the time
-    figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
-    return svg.getvalue().decode("utf-8"), png.getvalue()
+        return rendered({name: d for name, d in drawings.items() if d is not None})
 
 
 def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing | None:

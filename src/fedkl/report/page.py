@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
-from string import Template
 
 from fedkl.report.answer import answer, improvements, notes
-from fedkl.report.figures import Picture, draw
+from fedkl.report.figures import draw
 from fedkl.report.groups import Group, grouped
 from fedkl.report.markup import (
     Html,
-    bullets,
     collapsed,
     definitions,
     figure,
@@ -23,12 +20,14 @@ from fedkl.report.markup import (
     preformatted,
 )
 from fedkl.report.method import legend, method, target_note
+from fedkl.report.pictures import Picture, write_figures
 from fedkl.report.runs import LoadedRun, load_runs, without_rounds
 from fedkl.report.settings_view import as_toml, differing, flat, shown
+from fedkl.report.shell import filled, whole_page
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import colours
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
-from fedkl.runs import explain_os_errors, write_atomically
+from fedkl.runs import write_atomically
 
 # The sections of the page and the figures of each, in the order of reading.
 _SECTIONS = {
@@ -66,14 +65,10 @@ def write_report(directory: Path | str, target: float | None = None) -> Path:
     groups = grouped(runs)
     used = target_of(groups) if target is None else target
     pictures = draw(groups, used)
-    with explain_os_errors("write the figures of", directory):
-        _write_figures(directory / "figures", pictures)
-    page = Template(_resource("page.html")).substitute(
-        title=html(_title(runs)),
-        css=_resource("page.css"),
-        facts=html(_facts(runs)),
-        answer=html(minus(answer(groups))),
-        notes=bullets(notes(runs, groups, without_rounds(directory)), "notes"),
+    names = [name for section in _SECTIONS.values() for name in section]
+    write_figures(directory, names, pictures)
+    body = filled(
+        "runs.html",
         results=_results(runs, groups, used, given=target is not None),
         legend=html(legend(groups)),
         figures="\n".join(_section(title, pictures) for title in _SECTIONS),
@@ -81,26 +76,16 @@ def write_report(directory: Path | str, target: float | None = None) -> Path:
         settings=_settings(runs) + _versions(runs),
         method=definitions(method(groups)),
     )
+    page = whole_page(
+        title=_title(runs),
+        facts=_facts(runs),
+        answer=minus(answer(groups)),
+        notes=notes(runs, groups, without_rounds(directory)),
+        body=body,
+    )
     path = directory / "report.html"
     write_atomically(path, page.encode())
     return path
-
-
-def _resource(name: str) -> str:
-    return (resources.files("fedkl.report") / name).read_text(encoding="utf-8")
-
-
-def _write_figures(folder: Path, pictures: Mapping[str, Picture]) -> None:
-    """Writes the pictures, and removes those of an earlier report that no longer exist."""
-    folder.mkdir(exist_ok=True)
-    for name in (name for names in _SECTIONS.values() for name in names):
-        svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-        if name in pictures:
-            svg.write_text(pictures[name].svg, encoding="utf-8")
-            png.write_bytes(pictures[name].png)
-        else:
-            svg.unlink(missing_ok=True)
-            png.unlink(missing_ok=True)
 
 
 def _title(runs: Sequence[LoadedRun]) -> str:

@@ -123,13 +123,15 @@ def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
         axes.set_yscale("symlog", linthresh=float(values[values > 0].min()))
 
 
-def finish(axes: Axes, ylabel: str, xlabel: str = "round") -> None:
-    """Labels the axes and lists the algorithms above them."""
+def finish(axes: Axes, ylabel: str, xlabel: str = "round", columns: int = 4) -> None:
+    """Labels the axes and lists what is drawn above them, in so many columns."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.tick_params(length=0)
     handles, _ = axes.get_legend_handles_labels()
     # A legend fills its columns one after the other; we read rows.
-    by_rows = [handle for column in range(4) for handle in handles[column::4]]
+    by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
     above = (-0.01, 1.0)
-    axes.legend(handles=by_rows, ncols=4, loc="lower left", bbox_to_anchor=above, borderaxespad=0.2)
+    axes.legend(
+        handles=by_rows, ncols=columns, loc="lower left", bbox_to_anchor=above, borderaxespad=0.2
+    )

@@ -10,8 +10,11 @@ import numpy as np
 from fedkl.report.statistics import FloatArray
 
 # Okabe and Ito's colours, which people with any of the common colour deficiencies tell apart.
-_KNOWN = {"fedkl": "#0072B2", "fedavg": "#D55E00", "fedprox": "#009E73", "fmarl": "#CC79A7"}
-_SPARE = ("#E69F00", "#56B4E9", "#000000", "#8C6D1F", "#6A51A3", "#7F7F7F")
+BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK, BROWN = "#E69F00", "#56B4E9", "#000000", "#8C6D1F"
+
+_KNOWN = {"fedkl": BLUE, "fedavg": VERMILLION, "fedprox": GREEN, "fmarl": PURPLE}
+_SPARE = (ORANGE, SKY, BLACK, BROWN, "#6A51A3", "#7F7F7F")
 
 INK = "#1f2933"
 MUTED = "#6b7785"
