@@ -1,0 +1,98 @@
+"""The table of claims, and what it comes to in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedkl.report.markup import Html, html, html_table, paragraph
+from fedkl.report.table import NOTHING, number
+from fedkl.tabular.claims import Claim
+from fedkl.tabular.verification import Result
+
+THRESHOLD = "2\N{NO-BREAK SPACE}\N{MINUS SIGN}\N{NO-BREAK SPACE}√3"
+
+_CLASSES = {
+    "holds": "holds",
+    "holds but vacuous": "vacuous",
+    "false": "false",
+    "no counterexample found": "open",
+    "not checked": "open",
+}
+
+
+def of_the_paper(claim: Claim) -> bool:
+    """Whether the paper makes a claim; the others are ours, or conjectures."""
+    return claim.source not in ("ours", "a conjecture")
+
+
+def verdict(result: Result) -> str:
+    """What was found, in words; a false claim without a counterexample here is not called true."""
+    if result.verdict is None:
+        return "not checked"
+    if result.verdict == "holds" and result.claim.documented == "false":
+        return "no counterexample found"
+    return result.verdict
+
+
+def tightness(result: Result) -> tuple[float, float, float, float]:
+    """The least penalty over gap, its 5 % quantile, its median and its 95 % quantile."""
+    least, low, middle, high = np.quantile(result.looseness, [0.0, 0.05, 0.5, 0.95])
+    return float(least), float(low), float(middle), float(high)
+
+
+def tally(results: Sequence[Result]) -> str:
+    """How many of the claims hold, in a phrase: "7 hold and 2 are false"."""
+    counts = Counter(verdict(result) for result in results)
+    words = {
+        "holds": ("holds", "hold"),
+        "holds but vacuous": ("holds but is vacuous", "hold but are vacuous"),
+        "false": ("is false", "are false"),
+        "no counterexample found": ("is not refuted here", "are not refuted here"),
+        "not checked": ("was not checked", "were not checked"),
+    }
+    if len(counts) == 1 and len(results) > 1:
+        return f"all {words[next(iter(counts))][1]}"
+    *most, last = (f"{counts[v]} {words[v][counts[v] > 1]}" for v in words if counts[v])
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def claims_table(results: Sequence[Result]) -> str:
+    """The table and the lines that explain it."""
+    rows = [
+        [
+            Html(f"<strong>{html(r.claim.source)}</strong><small>{html(r.claim.name)}</small>"),
+            Html(f"<code>{html(r.claim.statement)}</code>"),
+            f"{r.checks:,}",
+            f"{r.violations:,}",
+            _ratio(r.tightest),
+            _ratio(r.typical),
+            _verdict_cell(r),
+        ]
+        for r in results
+    ]
+    header = ["Claim", "Statement", "Checks", "Violations"]
+    header += ["Penalty / gap, least", "Penalty / gap, median", "Verdict"]
+    explained = (
+        "A bound takes a penalty off what it would promise without one; the gap is what the "
+        "penalty has to cover, so 1 means that the bound is attained and 100 that it takes off a "
+        f"hundred times too much ({NOTHING}: the claim is no such bound). A vacuous bound holds, "
+        f"but promises no policy any improvement where gamma ≥ {THRESHOLD}. A false claim "
+        "names the smallest seed of a family that refutes it, which can be looked at alone: "
+    )
+    command = "<code>fedkl theory verify --families 1 --seed S</code>"
+    small = paragraph(Html(html(explained) + command), "small")
+    return html_table(header, rows, "claims") + small
+
+
+def _ratio(value: float | None) -> str:
+    """Penalty over gap; rounding leaves a bound that is attained just below 1."""
+    return number(None if value is None else round(value, 6))
+
+
+def _verdict_cell(result: Result) -> Html:
+    words = verdict(result)
+    seed = "" if result.counterexample is None else f"<small>seed {result.counterexample}</small>"
+    return Html(f'<span class="verdict {_CLASSES[words]}">{html(words)}</span>{seed}')

@@ -1,0 +1,88 @@
+"""What the page on theory says about how its numbers are made."""
+
+from __future__ import annotations
+
+from fedkl.report.theory.claims import THRESHOLD
+from fedkl.tabular import studies
+from fedkl.tabular.sampling import GAMMAS
+from fedkl.tabular.studies import Studies
+
+
+def drawn(families: int) -> str:
+    """How many families, in words."""
+    return "1 random family" if families == 1 else f"{families:,} random families"
+
+
+def method(
+    families: int, seed: int, found: Studies, versions: dict[str, str]
+) -> list[tuple[str, str]]:
+    """Terms and their definitions."""
+    sizes = found.sizes
+    last = ", ".join(f"{name} {rounds}" for name, rounds in sizes.rounds.items())
+    ceilings = " and ".join(
+        f"{100 * i.of_ceiling.min():.0f} to {100 * i.of_ceiling.max():.0f} % of the way there "
+        f"where agents {i.setting.words}"
+        for i in found.improvements
+    )
+    return [
+        (
+            "Families",
+            f"Claims are checked on {drawn(families)}, numbered by their seeds from {seed} on: 2 "
+            "to 4 agents, 1 to 7 states, 2 to 4 actions, gamma from "
+            f"{GAMMAS[0]:g} to {GAMMAS[-1]:g}. Agents differ in the initial distribution (mu), the "
+            "dynamics (P), the rewards (R), all of them or nothing, slightly or entirely; dynamics "
+            "range from close to deterministic to close to uniform; some rewards are tied; the "
+            "weights of the agents are equal or random.",
+        ),
+        (
+            "Cases",
+            "Twenty for each family: uniform, random, nearly deterministic and sparse policies, "
+            "and from each a step that is random, greedy, harmful, within a radius, or in one "
+            "state only, of any length from a thousandth to the whole way. A check is a case for "
+            "each agent, where the claim says anything about it.",
+        ),
+        (
+            "Tolerance",
+            "All quantities are solved for, not sampled, in double precision. A violation among "
+            "returns must exceed 10⁻¹² (1 + max |V|) / (1 \N{MINUS SIGN} gamma), which is more "
+            "than rounding can make up. That nothing was violated proves nothing; the proofs are "
+            "in docs/theory.md.",
+        ),
+        (
+            "Vacuous",
+            "A claim that promises an improvement is called vacuous if it holds and, at "
+            f"every gamma ≥ {THRESHOLD} of these cases, even the policy that is best for "
+            "its bound is promised none. Maximising such a bound means to stay where one is.",
+        ),
+        (
+            "Who moves",
+            f"{sizes.movement_families} random families of {studies.AGENTS} agents, "
+            f"{studies.STATES} states and {studies.ACTIONS} actions, each with a random policy, "
+            f"the same at {len(sizes.gammas)} discounts. An agent moves if the policy that "
+            "maximises its local objective, found in closed form, is not the one it has. "
+            "second-order-exact has one objective for all agents, so there a family moves or not.",
+        ),
+        (
+            "Possible improvement",
+            f"{sizes.improvement_families} random families of the same size at gamma = "
+            f"{studies.GAMMA:g}, from the uniform policy. One policy has to serve all agents, and "
+            "the best one is no MDP's, so the best known is taken: the best of line searches from "
+            "many starts (uniform, every agent's own best policy, that of the averaged MDP, and "
+            "random ones). Nothing can exceed the ceiling, the return if every agent played its "
+            f"own best policy; the best known comes {ceilings}. The rest is what one policy for "
+            "all cannot have, or what the search did not find.",
+        ),
+        (
+            "Rounds",
+            f"As many as it takes to see where an algorithm leads: {last}.",
+        ),
+        (
+            "Slopes",
+            f"The first {sizes.slope_families} of such families, one random policy each; "
+            f"{found.slopes.left_out} agents whose B_n or A_n is zero are left out.",
+        ),
+        (
+            "Versions",
+            ", ".join(f"{package} {version}" for package, version in versions.items()) + ".",
+        ),
+    ]

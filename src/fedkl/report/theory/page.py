@@ -1,0 +1,99 @@
+"""Computes, draws and writes the page on theory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from fedkl.errors import UserError
+from fedkl.report.markup import Html, definitions, figure
+from fedkl.report.pictures import Picture, require_matplotlib, write_figures
+from fedkl.report.shell import filled, whole_page
+from fedkl.report.table import minus
+from fedkl.report.theory.answer import answer, notes
+from fedkl.report.theory.claims import claims_table
+from fedkl.report.theory.examples import examples
+from fedkl.report.theory.figures import draw_theory
+from fedkl.report.theory.method import drawn, method
+from fedkl.report.theory.record import record
+from fedkl.runs import explain_os_errors, strict_json, write_atomically
+from fedkl.runs.files import make_directory
+from fedkl.tabular.claims import CLAIMS
+from fedkl.tabular.studies import Sizes, study
+from fedkl.tabular.verification import verify
+
+
+def write_theory_report(
+    directory: Path | str,
+    families: int = 1000,
+    seed: int = 0,
+    show: Callable[[str], None] = lambda line: None,
+    sizes: Sizes | None = None,
+) -> Path:
+    """Writes `theory.html`, its numbers as `theory.json`, and its figures into `figures/`.
+
+    Nothing else in the directory is touched, so it may be that of a run.
+
+    Args:
+        directory: where to write; made if it is missing.
+        families: on how many random families the claims are checked.
+        seed: of the first family, and of the studies; the same seed gives the same files.
+        show: told in a line what starts.
+        sizes: of the studies behind the figures.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: if the directory cannot be written, or matplotlib is not installed.
+    """
+    directory = Path(directory)
+    require_matplotlib()
+    for name, value, least in (("families", families, 1), ("seed", seed, 0)):
+        if value < least:
+            raise UserError(f"{name} must be at least {least}, not {value}")
+    # What cannot be written is refused before anything is computed.
+    with explain_os_errors("write", directory):
+        make_directory(directory)
+        make_directory(directory / "figures")
+    show(f"checking {len(CLAIMS)} claims on {families:,} families")
+    results = verify(families, seed)
+    studies = study(sizes or Sizes(), seed, show)
+    found = examples(results, seed)
+    versions = {package: metadata.version(package) for package in ("fedkl", "numpy", "scipy")}
+    show("drawing figures")
+    pictures = draw_theory(results, studies)
+    write_figures(directory, pictures, pictures)
+    facts = {"families": families, "seed": seed, "versions": versions}
+    data = strict_json.encode(facts | record(results, studies, found), indent=1)
+    write_atomically(directory / "theory.json", data + b"\n")
+    body = filled(
+        "theory.html",
+        claims=claims_table(results),
+        movement=_figures(pictures, "theory_movement"),
+        improvement=_figures(pictures, "theory_improvement"),
+        tightness=_figures(pictures, "theory_tightness"),
+        slopes=_figures(pictures, "theory_corollary_1"),
+        examples=definitions([(example.title, minus(example.text)) for example in found]),
+        method=definitions(method(families, seed, studies, versions)),
+    )
+    checks = sum(result.checks for result in results)
+    page = whole_page(
+        title="FedKL's theory, checked on finite MDPs",
+        facts=f"{drawn(families)} · seed {seed} · {checks:,} checks",
+        answer=answer(results, studies),
+        notes=notes(results),
+        body=body,
+        styles=["theory.css"],
+    )
+    path = directory / "theory.html"
+    write_atomically(path, page.encode())
+    return path
+
+
+def _figures(pictures: Mapping[str, Picture], beginning: str) -> Html:
+    """The figures of a section; one that is alone has its caption beside it."""
+    shown = [p for name, p in pictures.items() if name.startswith(beginning)]
+    figures = "\n".join(figure(p.name, p.svg, p.caption, wide=len(shown) == 1) for p in shown)
+    return Html(f'<div class="figures">{figures}</div>')
