@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.report.theory.answer import answer, notes
-from fedkl.report.theory.claims import claims_table, of_the_paper, tally, tightness, verdict
+from fedkl.report.theory.claims import claims_table, of_the_paper, tally, tightness
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.method import method
 from fedkl.tabular.claims import CLAIMS
@@ -35,11 +35,11 @@ def made_up(source: str = "ours", documented: str = "holds", **found: object) ->
 
 
 def test_a_verdict_claims_no_more_than_was_found() -> None:
-    assert verdict(made_up()) == "holds"
-    assert verdict(made_up(checks=0)) == "not checked"
-    assert verdict(made_up(violations=1, counterexample=7)) == "false"
-    assert verdict(made_up(asked=3)) == "holds but vacuous"
-    assert verdict(made_up(documented="false")) == "no counterexample found"
+    assert made_up().outcome == "holds"
+    assert made_up(checks=0).outcome == "not checked"
+    assert made_up(violations=1, counterexample=7).outcome == "false"
+    assert made_up(asked=3).outcome == "holds but vacuous"
+    assert made_up(documented="false").outcome == "no counterexample found"
 
 
 def test_a_tally_is_a_phrase() -> None:

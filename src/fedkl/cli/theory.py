@@ -143,9 +143,10 @@ def _print_claims(results: Sequence[Result]) -> None:
     for result in results:
         claim = result.claim
         tight = "" if result.tightest is None else f"{result.tightest:.2f} | {result.typical:.1f}"
+        seed = "" if result.counterexample is None else f" (seed {result.counterexample})"
         console.out.print(
             f"{claim.name:<28}{result.checks:>9,}{result.violations:>12,}{tight:>18}  "
-            f"{_verdict(result)}",
+            f"{result.outcome}{seed}",
             soft_wrap=True,
         )
         console.out.print(f"    {claim.source}: {claim.statement}", soft_wrap=True)
@@ -155,16 +156,6 @@ def _print_claims(results: Sequence[Result]) -> None:
         "A counterexample of seed S, alone: fedkl theory verify --families 1 --seed S",
         soft_wrap=True,
     )
-
-
-def _verdict(result: Result) -> str:
-    if result.verdict is None:
-        return "not checked"
-    if result.verdict == "false":
-        return f"false (seed {result.counterexample})"
-    if result.claim.documented == "false":
-        return "no counterexample found"
-    return result.verdict
 
 
 def _print_rounds(

@@ -128,6 +128,21 @@ def corollary_2_corrected(step: Step) -> Bound:
     return _corollary_2(step, corrected_constant(step.before))
 
 
+def equation_23(step: Step) -> Bound:
+    """The paper's step to KL (eq. 23): h_n >= AA_n - (alpha+beta+delta) E_{rho_n}[sqrt(KL/2)].
+
+    It does not hold: TV_max was replaced by an expectation.
+    """
+    at = step.before
+    constant = paper_constant(at)
+    total = alpha(at) + beta(at, constant)[..., None] + delta(at, constant)
+    distance = (at.visitation * np.sqrt(step.kl / 2)).sum(axis=-1)
+    # A divergence may be infinite, and no penalty on it is none all the same.
+    penalty = np.multiply(total, distance, out=np.zeros(distance.shape), where=total > 0)
+    h = step.policy_advantage - corollary_2(step).penalty
+    return Bound(left=h, surrogate=step.policy_advantage, penalty=penalty)
+
+
 def second_order(step: Step) -> Bound:
     """Ours: eta(pi_n) >= eta + AA_n - sum_s span_a (D_n B_n)(s) TV_s - C TV_max^2."""
     curved = curvature(step.before)[..., None] * step.tv_max**2

@@ -18,6 +18,7 @@ from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import Family, FloatArray
 from fedkl.tabular.step import Step
 
+AGENTS, STATES, ACTIONS = (2, 3, 4), (1, 2, 4, 7), (2, 3, 4)
 GAMMAS = (0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 _DRAWS = 20  # cases for each family: five ways to step from four kinds of policy
 
@@ -64,7 +65,7 @@ def samples(seeds: Iterable[int]) -> Iterator[Sample]:
 def _case(seed: int) -> tuple[Family, FloatArray, FloatArray, FloatArray, FloatArray]:
     """A family; policies [D, S, A]; random targets [D, N, S, A]; lengths [D]; weights [D, N]."""
     rng = np.random.default_rng(seed)
-    N, S, A = (int(rng.choice(sizes)) for sizes in ((2, 3, 4), (1, 2, 4, 7), (2, 3, 4)))
+    N, S, A = (int(rng.choice(sizes)) for sizes in (AGENTS, STATES, ACTIONS))
     drawn = families.random(
         agents=N,
         states=S,

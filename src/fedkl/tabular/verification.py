@@ -56,6 +56,15 @@ class Result:
         return "holds but vacuous" if self.asked and not self.promised else "holds"
 
     @property
+    def outcome(self) -> str:
+        """The verdict in words; a false claim that found no counterexample is not called true."""
+        if self.verdict is None:
+            return "not checked"
+        if self.verdict == "holds" and self.claim.documented == "false":
+            return "no counterexample found"
+        return self.verdict
+
+    @property
     def contradicts(self) -> bool:
         """Whether the documentation says otherwise; that nothing was found contradicts nothing."""
         if self.violations:

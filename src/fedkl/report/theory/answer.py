@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedkl.report.theory.claims import of_the_paper, tally, verdict
+from fedkl.report.theory.claims import of_the_paper, tally
 from fedkl.tabular.claims import VACUOUS_FROM
 from fedkl.tabular.studies import GAMMA, Studies
 from fedkl.tabular.verification import Result
@@ -38,7 +38,7 @@ def notes(results: Sequence[Result]) -> list[str]:
     said = []
     if wrong := [r.claim.name for r in results if r.contradicts]:
         said.append(f"This contradicts docs/theory.md: {', '.join(wrong)}.")
-    if spared := [r.claim.name for r in results if verdict(r) == "no counterexample found"]:
+    if spared := [r.claim.name for r in results if r.outcome == "no counterexample found"]:
         said.append(
             "False, but so few families were drawn that none of them refutes it: "
             f"{', '.join(spared)}."

@@ -28,15 +28,6 @@ def of_the_paper(claim: Claim) -> bool:
     return claim.source not in ("ours", "a conjecture")
 
 
-def verdict(result: Result) -> str:
-    """What was found, in words; a false claim without a counterexample here is not called true."""
-    if result.verdict is None:
-        return "not checked"
-    if result.verdict == "holds" and result.claim.documented == "false":
-        return "no counterexample found"
-    return result.verdict
-
-
 def tightness(result: Result) -> tuple[float, float, float, float]:
     """The least penalty over gap, its 5 % quantile, its median and its 95 % quantile."""
     least, low, middle, high = np.quantile(result.looseness, [0.0, 0.05, 0.5, 0.95])
@@ -45,7 +36,7 @@ def tightness(result: Result) -> tuple[float, float, float, float]:
 
 def tally(results: Sequence[Result]) -> str:
     """How many of the claims hold, in a phrase: "7 hold and 2 are false"."""
-    counts = Counter(verdict(result) for result in results)
+    counts = Counter(result.outcome for result in results)
     words = {
         "holds": ("holds", "hold"),
         "holds but vacuous": ("holds but is vacuous", "hold but are vacuous"),
@@ -93,6 +84,6 @@ def _ratio(value: float | None) -> str:
 
 
 def _verdict_cell(result: Result) -> Html:
-    words = verdict(result)
+    words = result.outcome
     seed = "" if result.counterexample is None else f"<small>seed {result.counterexample}</small>"
     return Html(f'<span class="verdict {_CLASSES[words]}">{html(words)}</span>{seed}')

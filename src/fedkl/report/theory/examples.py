@@ -13,7 +13,8 @@ from fedkl.report.theory.claims import THRESHOLD
 from fedkl.tabular import bounds, counterexamples, families, objectives
 from fedkl.tabular.best_response import best_response
 from fedkl.tabular.claims import VACUOUS_FROM
-from fedkl.tabular.distances import frobenius, inner, total_variation
+from fedkl.tabular.claims.heterogeneity import printed_expansion
+from fedkl.tabular.distances import frobenius, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import FloatArray
 from fedkl.tabular.sampling import Sample, samples
@@ -141,15 +142,9 @@ def _eq_23(result: Result) -> Example | None:
     if result.counterexample is None:
         return None
     sample = next(samples([result.counterexample]))
-    step, at = sample.step, sample.at
-    constant = bounds.paper_constant(at)
-    penalty = bounds.alpha(at) + bounds.beta(at, constant)[..., None] + bounds.delta(at, constant)
-    pinsker = (at.visitation * np.sqrt(step.kl / 2)).sum(axis=-1)
-    with np.errstate(invalid="ignore"):  # no penalty on an infinite divergence: not our case
-        printed = step.policy_advantage - penalty * pinsker
-    actual = objectives.paper(at)(step.local)
-    case = _clearest(result, sample, printed - actual)
-    h, bound = float(actual[case]), float(printed[case])
+    sides = bounds.equation_23(sample.step)
+    case = _clearest(result, sample, -sides.slack)
+    h, bound = float(sides.left[case]), float(sides.right[case])
     return Example(
         "eq-23",
         "Equation 23: not a lower bound",
@@ -166,14 +161,10 @@ def _frobenius(result: Result) -> Example | None:
     if result.counterexample is None:
         return None
     sample = next(samples([result.counterexample]))
-    at = sample.at
-    rho, A = at.visitation, at.advantage
-    ratio = rho[..., None, :, :] / rho[..., :, None, :]  # [..., n, k, S]
-    apart = ratio[..., None] * A[..., None, :, :, :] - A[..., :, None, :, :]
-    printed = (at.family.weights[..., None, :] * inner(apart, apart)).sum(axis=-1)
+    printed = printed_expansion(sample.at)
     # Both sides at one policy are enough; the first that is refuted is the plainest.
     case = _clearest(result, sample, 0 * printed)
-    level, total = float(at.heterogeneity_level[case]), float(printed[case])
+    level, total = float(sample.at.heterogeneity_level[case]), float(printed[case])
     return Example(
         "frobenius-expansion",
         "The expansion of ||B_n||_F",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedkl.report.theory.claims import THRESHOLD
 from fedkl.tabular import studies
-from fedkl.tabular.sampling import GAMMAS
+from fedkl.tabular.sampling import ACTIONS, AGENTS, GAMMAS, STATES
 from fedkl.tabular.studies import Studies
 
 
@@ -27,9 +27,10 @@ def method(
     return [
         (
             "Families",
-            f"Claims are checked on {drawn(families)}, numbered by their seeds from {seed} on: 2 "
-            "to 4 agents, 1 to 7 states, 2 to 4 actions, gamma from "
-            f"{GAMMAS[0]:g} to {GAMMAS[-1]:g}. Agents differ in the initial distribution (mu), the "
+            f"Claims are checked on {drawn(families)}, numbered by their seeds from {seed} on: "
+            f"{AGENTS[0]} to {AGENTS[-1]} agents, {STATES[0]} to {STATES[-1]} states, {ACTIONS[0]} "
+            f"to {ACTIONS[-1]} actions, gamma from {GAMMAS[0]:g} to {GAMMAS[-1]:g}. "
+            "Agents differ in the initial distribution (mu), the "
             "dynamics (P), the rewards (R), all of them or nothing, slightly or entirely; dynamics "
             "range from close to deterministic to close to uniform; some rewards are tied; the "
             "weights of the agents are equal or random.",

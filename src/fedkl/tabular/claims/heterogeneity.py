@@ -119,12 +119,17 @@ def _unit(x: FloatArray) -> FloatArray:
     return centred / np.where(norm > 0, norm, 1.0)
 
 
-def _frobenius_expansion(sample: Sample) -> Finding:
-    at = sample.at
+def printed_expansion(at: Exact) -> FloatArray:
+    """What the proof of Lemma 6 expands ||B_n||_F to, [..., N]."""
     rho, A = at.visitation, at.advantage
     ratio = rho[..., None, :, :] / rho[..., :, None, :]  # [..., n, k, S]
     difference = ratio[..., None] * A[..., None, :, :, :] - A[..., :, None, :, :]
-    printed = (at.family.weights[..., None, :] * inner(difference, difference)).sum(axis=-1)
+    return (at.family.weights[..., None, :] * inner(difference, difference)).sum(axis=-1)
+
+
+def _frobenius_expansion(sample: Sample) -> Finding:
+    at = sample.at
+    printed = printed_expansion(at)
     equal = abs(printed - at.heterogeneity_level) <= 1e-9 * (1 + printed)
     return implication(np.ones(equal.shape, dtype=bool), equal)
 

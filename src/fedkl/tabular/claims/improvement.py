@@ -13,6 +13,7 @@ from fedkl.tabular.claims.base import (
     aligned,
     bound_and_promise,
     implication,
+    inequality,
 )
 from fedkl.tabular.counterexamples import alike, without_rewards
 from fedkl.tabular.exact import Exact
@@ -88,16 +89,8 @@ def _delta_remains(sample: Sample) -> Finding:
     return implication(constant > 0, positive)
 
 
-def _kl_objective(sample: Sample) -> Finding:
-    step, objective = sample.step, objectives.paper(sample.at)
-    constant = bounds.paper_constant(sample.at)
-    total = bounds.alpha(sample.at) + bounds.beta(sample.at, constant)[..., None]
-    total = total + bounds.delta(sample.at, constant)
-    pinsker = (sample.at.visitation * np.sqrt(step.kl / 2)).sum(axis=-1)
-    finite = np.isfinite(pinsker)
-    printed = step.policy_advantage - total * np.where(finite, pinsker, 0.0)
-    below = objective(step.local) >= printed - sample.rounding[..., None]
-    return implication(finite, below)
+def _equation_23(sample: Sample) -> Finding:
+    return inequality(bounds.equation_23(sample.step), sample)
 
 
 def _vacuity(sample: Sample) -> Finding:
@@ -205,6 +198,6 @@ CLAIMS = [
         "eq. 23",
         "h_n >= AA_n - (alpha+beta+delta) E[sqrt(KL/2)]",
         "false",
-        _kl_objective,
+        _equation_23,
     ),
 ]
