@@ -104,7 +104,10 @@ def test_iterate_takes_a_users_own_family(capsys, tmp_path):
         (["iterate", "--heterogeneity", "Q"], "heterogeneity must be one of none, mu, P, R, all"),
         (["iterate", "--level", 2], "level must be between 0 and 1, not 2.0"),
         (["iterate", "--agents", 0], "a family needs at least one of agents, not 0"),
-        (["iterate", "--concentration", 0], "concentration must be positive and finite, not 0.0"),
+        (
+            ["iterate", "--concentration", 0],
+            "concentration must be finite and at least 1e-06",
+        ),
         (["iterate", "--family", "gird"], "--family must be random, grid, chain or FILE.npz: gird"),
         (["iterate", "--family", "no.npz"], "cannot read a family from no.npz"),
         (["iterate", "--family", "grid", "--actions", 2], "--actions is not an option of --family"),

@@ -14,10 +14,10 @@ from fedkl.errors import UserError
 from fedkl.progress import bar
 from fedkl.runs import strict_json
 from fedkl.tabular import Family, families, load, optimum, verification
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.iteration import ALGORITHMS, Trajectory
 from fedkl.tabular.iteration import iterate as run_rounds
 from fedkl.tabular.selection import draw_participants
+from fedkl.tabular.validation import FloatArray
 from fedkl.tabular.verification import Result
 
 # Which options of `iterate` each kind of family takes, and what they are if not given.

@@ -12,9 +12,10 @@ from fedkl.tabular import (
 )
 from fedkl.tabular.best_response import best_response
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import Family, InvalidFamily, load, save
+from fedkl.tabular.family import Family, load, save
 from fedkl.tabular.iteration import Trajectory, iterate
 from fedkl.tabular.step import Step
+from fedkl.tabular.validation import InvalidFamily
 from fedkl.tabular.verification import verify
 
 __all__ = [

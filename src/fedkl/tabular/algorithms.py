@@ -14,9 +14,9 @@ import numpy as np
 from fedkl.tabular import bounds, objectives
 from fedkl.tabular.best_response import Moves, best_response
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.objectives import Objective
 from fedkl.tabular.step import Step
+from fedkl.tabular.validation import FloatArray
 
 # Every radius from 1 down to a billionth, by factors of sqrt(2), and staying where one is.
 RADII = np.concatenate([2.0 ** (-0.5 * np.arange(60)), [0.0]])

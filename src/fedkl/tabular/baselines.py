@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkl.tabular.algorithms import Algorithm, Round
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
+from fedkl.tabular.validation import FloatArray
 
 
 def qavg(local_steps: int = 1, step_size: float = 1.0) -> Algorithm:

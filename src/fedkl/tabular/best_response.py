@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.objectives import Objective
+from fedkl.tabular.validation import FloatArray
 
 
 @dataclass(frozen=True)

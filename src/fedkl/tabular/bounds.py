@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from fedkl.tabular.distances import frobenius, span, total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.step import Step
+from fedkl.tabular.validation import FloatArray
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Bound:
 
 def trpo(step: Step) -> Bound:
     """The local improvement by KL (eq. 12): c max_s KL, c = 4 eps gamma / (1-gamma)^2."""
-    return _local(step, paper_constant(step.before) * step.kl.max(axis=-1))
+    return _local(step, _times(paper_constant(step.before), step.kl.max(axis=-1)))
 
 
 def cpo_printed(step: Step) -> Bound:
@@ -137,10 +137,8 @@ def equation_23(step: Step) -> Bound:
     constant = paper_constant(at)
     total = alpha(at) + beta(at, constant)[..., None] + delta(at, constant)
     distance = (at.visitation * np.sqrt(step.kl / 2)).sum(axis=-1)
-    # A divergence may be infinite, and no penalty on it is none all the same.
-    penalty = np.multiply(total, distance, out=np.zeros(distance.shape), where=total > 0)
     h = step.policy_advantage - corollary_2(step).penalty
-    return Bound(left=h, surrogate=step.policy_advantage, penalty=penalty)
+    return Bound(left=h, surrogate=step.policy_advantage, penalty=_times(total, distance))
 
 
 def second_order(step: Step) -> Bound:
@@ -219,6 +217,12 @@ def curvature(at: Exact) -> FloatArray:
     gamma = _gamma(at)
     constants = 2 * gamma * at.advantage_span.max(axis=-1) / (1 - gamma) ** 2
     return (at.family.weights * constants).sum(axis=-1)
+
+
+def _times(constant: FloatArray, divergence: FloatArray) -> FloatArray:
+    """Their product; an infinite divergence that costs nothing is nothing."""
+    none = np.zeros(np.broadcast_shapes(constant.shape, divergence.shape))
+    return np.multiply(constant, divergence, out=none, where=constant > 0)
 
 
 def _gamma(at: Exact) -> FloatArray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedkl.tabular.family import Family, FloatArray
+from fedkl.tabular.family import Family
+from fedkl.tabular.validation import FloatArray
 
 
 def corollary_1() -> Family:

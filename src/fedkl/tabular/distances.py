@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import rel_entr
 
-from fedkl.tabular.family import FloatArray
+from fedkl.tabular.validation import FloatArray
 
 
 def total_variation(p: FloatArray, q: FloatArray) -> FloatArray:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkl.tabular.distances import frobenius, inner, span
-from fedkl.tabular.family import Family, FloatArray, InvalidFamily, check_policy
+from fedkl.tabular.family import Family, check_policy
+from fedkl.tabular.validation import FloatArray, InvalidFamily
 
 
 class Exact:

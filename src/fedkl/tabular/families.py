@@ -9,9 +9,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedkl.tabular.family import Family, FloatArray, InvalidFamily
+from fedkl.tabular.family import Family
+from fedkl.tabular.validation import FloatArray, InvalidFamily
 
 Heterogeneity = Literal["none", "mu", "P", "R", "all"]
+
+_LEAST_CONCENTRATION = 1e-6  # far below it logarithms overflow; here all is deterministic already
 
 
 def random(
@@ -53,8 +56,11 @@ def random(
         )
     _check_sizes(agents=agents, states=states, actions=actions)
     _check_probability("level", level)
-    if not 0 < concentration < np.inf:
-        raise InvalidFamily(f"concentration must be positive and finite, not {concentration}")
+    if not _LEAST_CONCENTRATION <= concentration < np.inf:
+        raise InvalidFamily(
+            f"concentration must be finite and at least {_LEAST_CONCENTRATION:g}, "
+            f"not {concentration:g}"
+        )
     rng = np.random.default_rng(seed)
 
     def mixed(what: Heterogeneity, draws: FloatArray) -> FloatArray:
@@ -150,7 +156,9 @@ def chain(
     Returns:
         One family with the actions left and right.
     """
-    _check_sizes(agents=agents, states=states - 1)
+    _check_sizes(agents=agents)
+    if states < 2:
+        raise InvalidFamily(f"a chain needs at least 2 states, not {states}")
     _check_probability("level", level)
     success = 0.6 + 0.3 * level * (np.linspace(-1, 1, agents) if agents > 1 else np.zeros(1))
     place = np.arange(states)
@@ -178,7 +186,7 @@ def averaged(family: Family) -> Family:
 
 
 def dirichlet(rng: np.random.Generator, concentration: float, shape: tuple[int, ...]) -> FloatArray:
-    """Symmetric Dirichlet draws along the last axis, for concentrations however small."""
+    """Symmetric Dirichlet draws along the last axis, for small concentrations too."""
     # Gamma(a) is Gamma(a + 1) U^(1/a): in logarithms nothing underflows before it is normalised.
     logs = np.log(rng.standard_gamma(concentration + 1, shape))
     logs += np.log1p(-rng.random(shape)) / concentration

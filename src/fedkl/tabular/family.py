@@ -6,24 +6,24 @@ object, and everything computed from it is computed for all of them at once.
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedkl.errors import UserError
-
-FloatArray = NDArray[np.float64]
-
-# How far a distribution may be from summing to one: what rounding in a user's own code leaves.
-_SUM_TOLERANCE = 1e-9
-
-
-class InvalidFamily(UserError, ValueError):  # noqa: N818 - it is named for what is wrong
-    """Arrays that are no family of MDPs, or no policy for it; the message says where and why."""
+from fedkl.tabular.validation import (
+    FloatArray,
+    InvalidFamily,
+    as_array,
+    check_discount,
+    check_distributions,
+    check_finite,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +64,16 @@ class Family:
         gamma: ArrayLike,
         weights: ArrayLike | None = None,
     ) -> None:
-        P = _array("transitions", transitions, axes=4)
+        P = as_array("transitions", transitions, axes=4)
         N, S, A, _ = P.shape[-4:]
         batch = P.shape[:-4]
         if weights is None:
             weights = np.full((*batch, N), 1.0 / N)
         arrays = {
-            "initial": (_array("initial", initial, axes=2), (*batch, N, S)),
+            "initial": (as_array("initial", initial, axes=2), (*batch, N, S)),
             "transitions": (P, (*batch, N, S, A, S)),
-            "rewards": (_array("rewards", rewards, axes=3), (*batch, N, S, A)),
-            "weights": (_array("weights", weights, axes=1), (*batch, N)),
+            "rewards": (as_array("rewards", rewards, axes=3), (*batch, N, S, A)),
+            "weights": (as_array("weights", weights, axes=1), (*batch, N)),
         }
         for name, (array, shape) in arrays.items():
             if array.shape != shape:
@@ -81,11 +81,11 @@ class Family:
                     f"{name} must have the shape {shape} for {N} agents, {S} states and {A} "
                     f"actions, not {array.shape}"
                 )
-        _check_discount(np.asarray(gamma), batch)
-        _check_finite("rewards", arrays["rewards"][0], ("agent", "state", "action"))
-        _check_distributions("initial", arrays["initial"][0], ("agent",), "state")
-        _check_distributions("transitions", P, ("agent", "state", "action"), "next state")
-        _check_distributions("weights", arrays["weights"][0], (), "agent")
+        check_discount(np.asarray(gamma), batch)
+        check_finite("rewards", arrays["rewards"][0], ("agent", "state", "action"))
+        check_distributions("initial", arrays["initial"][0], ("agent",), "state")
+        check_distributions("transitions", P, ("agent", "state", "action"), "next state")
+        check_distributions("weights", arrays["weights"][0], (), "agent")
         self._set({name: array for name, (array, _) in arrays.items()})
         self._set({"gamma": np.broadcast_to(np.array(gamma, dtype=np.float64), batch)})
 
@@ -132,6 +132,9 @@ class Family:
     @staticmethod
     def stack(families: Sequence[Family]) -> Family:
         """A batch of families of equal sizes."""
+        shapes = {family.transitions.shape for family in families}
+        if len(shapes) != 1:
+            raise InvalidFamily(f"a batch needs families of one size, not of {len(shapes)}")
         first = families[0]
         return first.changed(lambda name, _: np.stack([getattr(f, name) for f in families]))
 
@@ -152,20 +155,40 @@ class Family:
         return np.full((*self.batch, self.states, self.actions), 1.0 / self.actions)
 
 
-def check_policy(family: Family, policy: ArrayLike) -> FloatArray:
-    """A policy pi(a | s) for a family, as a float64 array [..., S, A].
+def check_policy(
+    family: Family, policy: ArrayLike, axes: tuple[str, ...] = ("state",)
+) -> FloatArray:
+    """A policy pi(a | s) for a family, as a float64 array [..., S, A] of its own.
+
+    Args:
+        family: what it is a policy for.
+        policy: the probabilities.
+        axes: what the axes before the actions are called in a message.
 
     Raises:
         ValueError: if it has another shape, or a state's probabilities are not a distribution.
     """
-    pi = np.asarray(policy, dtype=np.float64)
+    pi = as_array("the policy", policy, len(axes) + 1, first=axes[0])
     if pi.shape[-2:] != (family.states, family.actions):
         raise InvalidFamily(
             f"a policy for {family.states} states and {family.actions} actions must end in the "
             f"shape {(family.states, family.actions)}, not {pi.shape[-2:]}"
         )
-    _check_distributions("the policy", pi, ("state",), "action")
+    check_distributions("the policy", pi, axes, "action")
     return pi
+
+
+def check_weights(family: Family, weights: ArrayLike) -> FloatArray:
+    """The server's weights for the agents of a family, as a float64 array [..., N].
+
+    Raises:
+        ValueError: if there is not one for each agent, or they are not a distribution.
+    """
+    w = as_array("weights", weights, 1)
+    if w.shape[-1] != family.agents:
+        raise InvalidFamily(f"weights are needed for {family.agents} agents, not {w.shape[-1]}")
+    check_distributions("weights", w, (), "agent")
+    return w
 
 
 def load(path: Path | str) -> Family:
@@ -174,13 +197,18 @@ def load(path: Path | str) -> Family:
     Raises:
         ValueError: if the file cannot be read, lacks an array, or holds no valid family.
     """
+    refused = f"cannot read a family from {path}: not an .npz file of arrays"
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise InvalidFamily(f"cannot read a family from {path}: not an .npz file of arrays") from (
-            error
-        )
+        # Opened here: np.load leaves a file open that it cannot make sense of.
+        with open(path, "rb") as file:
+            contents = np.load(file, allow_pickle=False)
+            if not isinstance(contents, np.lib.npyio.NpzFile):
+                raise InvalidFamily(refused)
+            arrays = {name: contents[name] for name in contents.files}
+    except FileNotFoundError as error:
+        raise InvalidFamily(f"cannot read a family from {path}: it does not exist") from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidFamily(refused) from error
     known = [f.name for f in fields(Family)]
     for name in known:
         if name not in arrays and name != "weights":
@@ -193,68 +221,6 @@ def load(path: Path | str) -> Family:
 
 def save(family: Family, path: Path | str) -> None:
     """Writes a family so that `load` reads it back."""
-    np.savez_compressed(path, **{f.name: getattr(family, f.name) for f in fields(family)})
-
-
-def _array(name: str, value: Any, axes: int) -> FloatArray:
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        shapes = [np.shape(part) for part in value] if _agents_differ(value) else []
-        for agent, shape in enumerate(shapes):
-            if shape != shapes[0]:
-                raise InvalidFamily(
-                    f"agent {agent}: {name} has the shape {shape}, but agent 0's has {shapes[0]}"
-                ) from error
-        raise InvalidFamily(f"{name} is no array of numbers") from error
-    if array.ndim < axes or 0 in array.shape:
-        raise InvalidFamily(
-            f"{name} needs {axes} axes that are not empty, not the shape {array.shape}"
-        )
-    return array
-
-
-def _agents_differ(value: Any) -> bool:
-    """Whether a list of one array for each agent failed because the arrays differ in shape."""
-    try:
-        return len({np.shape(part) for part in value}) > 1
-    except (ValueError, TypeError):
-        return False
-
-
-def _check_discount(gamma: NDArray[Any], batch: tuple[int, ...]) -> None:
-    if gamma.dtype.kind not in "fiu" or not ((gamma > 0) & (gamma < 1)).all():
-        raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {gamma}")
-    if gamma.shape not in ((), batch):
-        raise InvalidFamily(f"gamma must be one number or have the shape {batch} of the batch")
-
-
-def _check_finite(name: str, array: FloatArray, axes: tuple[str, ...]) -> None:
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = np.argwhere(bad)[0]
-        raise InvalidFamily(f"{_place(where, axes)}: {name} is {array[tuple(where)]}, not finite")
-
-
-def _check_distributions(name: str, array: FloatArray, axes: tuple[str, ...], over: str) -> None:
-    """Every vector along the last axis must be finite, non-negative, and sum to one."""
-    _check_finite(name, array, (*axes, over))
-    if (array < 0).any():
-        where = np.argwhere(array < 0)[0]
-        value = array[tuple(where)]
-        raise InvalidFamily(f"{_place(where, (*axes, over))}: {name} is negative, {value:g}")
-    sums = array.sum(axis=-1)
-    bad = abs(sums - 1) > _SUM_TOLERANCE
-    if bad.any():
-        where = np.argwhere(bad)[0]
-        total = sums[tuple(where)]
-        place = f"{_place(where, axes)}: " if where.size else ""
-        raise InvalidFamily(f"{place}{name} must sum to 1 over {over}s, not to {total:.10g}")
-
-
-def _place(where: NDArray[np.intp], axes: tuple[str, ...]) -> str:
-    """Words for an index, of which the first numbers are those of a batch."""
-    extra = len(where) - len(axes)
-    batch = [f"family {', '.join(str(i) for i in where[:extra])}"] if extra else []
-    named = [f"{axis} {i}" for axis, i in zip(axes, where[extra:], strict=True)]
-    return ", ".join(batch + named)
+    # Given a name, NumPy would append .npz to it.
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **{f.name: getattr(family, f.name) for f in fields(family)})

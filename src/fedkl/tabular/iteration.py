@@ -12,7 +12,8 @@ from fedkl.tabular import algorithms, baselines
 from fedkl.tabular.algorithms import Algorithm
 from fedkl.tabular.distances import total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import Family, FloatArray
+from fedkl.tabular.family import Family, check_weights
+from fedkl.tabular.validation import FloatArray
 
 # What rounding may take off a return, relative to its size.
 _ROUNDING = 1e-12
@@ -30,7 +31,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What happened, round by round; entry 0 is the start. T rounds, batch axes last.
+    """What happened in T rounds; entry 0 of `returns` is the start.
 
     Attributes:
         policy: the last global policy, [..., S, A].
@@ -38,6 +39,7 @@ class Trajectory:
         guarantees: what each round promised at least, [T, ...]; NaN where nothing is promised.
         moved: the share of those who took part that moved, [T, ...].
         tv_max: how far the global policy moved, [T, ...].
+        monotone: whether no round lost anything beyond rounding.
     """
 
     policy: FloatArray
@@ -45,11 +47,7 @@ class Trajectory:
     guarantees: FloatArray
     moved: FloatArray
     tv_max: FloatArray
-
-    @property
-    def monotone(self) -> bool:
-        """Whether no round lost anything beyond rounding."""
-        return bool((np.diff(self.returns, axis=0) >= -_rounding(self.returns[1:])).all())
+    monotone: bool
 
 
 def iterate(
@@ -75,14 +73,16 @@ def iterate(
     """
     at = Exact(family, family.uniform_policy() if policy is None else policy)
     returns, guarantees, moved, tv_max = [at.expected_return], [], [], []
-    memory = None
+    memory, monotone = None, True
     for index in range(rounds):
-        w = family.weights if weights is None else weights(index)
+        w = family.weights if weights is None else check_weights(family, weights(index))
         result = algorithm(at, w, memory)
         new = Exact(family, result.policy)
         rise = new.expected_return - at.expected_return
+        rounding = _rounding(new)
+        monotone &= bool((rise >= -rounding).all())
         promised = np.full(rise.shape, np.nan) if result.guarantee is None else result.guarantee
-        if (rise < promised - _rounding(new.expected_return)).any():
+        if (rise < promised - rounding).any():
             worst = float((rise - promised).min())
             raise RuntimeError(f"round {index}: eta rose by {-worst:.3g} less than guaranteed")
         returns.append(new.expected_return)
@@ -90,18 +90,20 @@ def iterate(
         moved.append(_share_moved(result.moved, w))
         tv_max.append(total_variation(at.policy, new.policy).max(axis=-1))
         at, memory = new, result.memory
-    shape = (0, *at.expected_return.shape)
+    shape = (rounds, *at.expected_return.shape)
     return Trajectory(
         policy=at.policy,
         returns=np.stack(returns),
-        guarantees=np.reshape(guarantees, shape) if not rounds else np.stack(guarantees),
-        moved=np.reshape(moved, shape) if not rounds else np.stack(moved),
-        tv_max=np.reshape(tv_max, shape) if not rounds else np.stack(tv_max),
+        guarantees=np.reshape(guarantees, shape),
+        moved=np.reshape(moved, shape),
+        tv_max=np.reshape(tv_max, shape),
+        monotone=monotone,
     )
 
 
-def _rounding(returns: FloatArray) -> FloatArray:
-    return _ROUNDING * (1 + abs(returns))
+def _rounding(at: Exact) -> FloatArray:
+    """What rounding may take off eta; the agents' returns may be large and cancel in it. [...]"""
+    return _ROUNDING * (1 + (at.family.weights * abs(at.agent_returns)).sum(axis=-1))
 
 
 def _share_moved(moved: np.ndarray, weights: FloatArray) -> FloatArray:

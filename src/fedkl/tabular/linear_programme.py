@@ -6,8 +6,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.objectives import Objective
+from fedkl.tabular.validation import FloatArray
 
 
 def best_response(objective: Objective) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 from fedkl.tabular import bounds
 from fedkl.tabular.distances import inner, span, total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
+from fedkl.tabular.validation import FloatArray
 
 
 @dataclass(frozen=True)

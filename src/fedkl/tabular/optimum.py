@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkl.tabular.algorithms import line_search
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.families import averaged
-from fedkl.tabular.family import Family, FloatArray
+from fedkl.tabular.family import Family
+from fedkl.tabular.validation import FloatArray
 
 _ROUNDS = 100
 _NOTHING = 1e-7  # a rise, relative to the return, that ends the search
@@ -43,7 +45,7 @@ class Optimum:
 
 
 def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
-    """Searches for max eta by line search from many starts.
+    """Searches for max eta by line search from many starts, then by switching single actions.
 
     Starts: the uniform policy, every agent's own best policy, the best policy of the averaged MDP
     (these mixed with uniform, lest the search start in a corner), and random ones.
@@ -53,7 +55,6 @@ def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
         seed: of the random starts.
         random_starts: how many.
     """
-    shape = (family.states, family.actions)
     own = policy_iteration(family.alone())
     of_average = policy_iteration(averaged(family))
     uniform = family.uniform_policy()
@@ -64,21 +65,50 @@ def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
     starts = np.concatenate(
         [uniform[..., None, :, :], 0.9 * greedy + 0.1 * uniform[..., None, :, :], draws], axis=-3
     )
-    at = Exact(family[..., None], starts)
-    for _ in range(_ROUNDS):
-        better = Exact(at.family, line_search(at, at.family.weights).policy)
-        rise = (better.expected_return - at.expected_return).max()
-        at = better
-        if rise < _NOTHING * (1 + abs(at.expected_return).max()):
+    best = _best(family, _climbed(Exact(family[..., None], starts)))
+    while True:
+        # Another action in one state may lead on where no small step does.
+        switched = _climbed(_best(family, Exact(family[..., None], _switches(best.policy))))
+        higher = _rises(best, switched)
+        if not higher.any():
             break
-    best = at.expected_return.argmax(axis=-1)
-    policy = np.take_along_axis(at.policy, best[..., None, None, None], axis=-3)
+        policy = np.where(higher[..., None, None], switched.policy, best.policy)
+        best = Exact(family, policy)
     alone = Exact(family.alone(), own).expected_return
     return Optimum(
-        policy=policy.reshape(*family.batch, *shape),
-        found=at.expected_return.max(axis=-1),
+        policy=best.policy,
+        found=best.expected_return,
         ceiling=(family.weights * alone).sum(axis=-1),
     )
+
+
+def _climbed(at: Exact) -> Exact:
+    """Where line search from every policy of a batch ends."""
+    for _ in range(_ROUNDS):
+        before, at = at, Exact(at.family, line_search(at, at.family.weights).policy)
+        if not _rises(before, at).any():
+            break
+    return at
+
+
+def _best(family: Family, at: Exact) -> Exact:
+    """The best of several policies [..., K, S, A] for each family."""
+    best = at.expected_return.argmax(axis=-1)[..., None, None, None]
+    return Exact(family, np.take_along_axis(at.policy, best, axis=-3)[..., 0, :, :])
+
+
+def _switches(policy: FloatArray) -> FloatArray:
+    """All policies that differ by taking one action for certain in one state, [..., K, S, A]."""
+    S, A = policy.shape[-2:]
+    state, action = (index.ravel() for index in np.indices((S, A)))
+    switched = np.repeat(policy[..., None, :, :], S * A, axis=-3)
+    switched[..., np.arange(S * A), state, :] = np.eye(A)[action]
+    return switched
+
+
+def _rises(before: Exact, after: Exact) -> NDArray[np.bool_]:
+    size = 1 + abs(before.expected_return)
+    return np.asarray(after.expected_return > before.expected_return + _NOTHING * size)
 
 
 def policy_iteration(family: Family) -> FloatArray:

@@ -15,8 +15,9 @@ import numpy as np
 from fedkl.tabular import families, objectives
 from fedkl.tabular.best_response import Moves
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import Family, FloatArray
+from fedkl.tabular.family import Family
 from fedkl.tabular.step import Step
+from fedkl.tabular.validation import FloatArray
 
 AGENTS, STATES, ACTIONS = (2, 3, 4), (1, 2, 4, 7), (2, 3, 4)
 GAMMAS = (0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)

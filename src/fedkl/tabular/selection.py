@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedkl.tabular.family import Family, FloatArray, InvalidFamily
+from fedkl.tabular.family import Family
+from fedkl.tabular.validation import FloatArray, InvalidFamily
 
 
 def draw_participants(family: Family, count: int, seed: int) -> Callable[[int], FloatArray]:

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 
 from fedkl.tabular.distances import inner, kl_divergence, total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray, check_policy
+from fedkl.tabular.family import check_policy
+from fedkl.tabular.validation import FloatArray
 
 
 class Step:
@@ -17,13 +18,14 @@ class Step:
 
     Args:
         before: the exact quantities at pi.
-        local: the local policies pi_n(a | s), [..., N, S, A]. One policy for all agents is
-            `policy[..., None, :, :]`.
+        local: the local policies pi_n(a | s), [..., N, S, A]. One policy for all agents may be
+            given as [S, A], or in a batch as [..., 1, S, A].
     """
 
     def __init__(self, before: Exact, local: ArrayLike) -> None:
         self.before = before
-        given = check_policy(before.family, local)
+        axes = ("state",) if np.ndim(local) == 2 else ("agent", "state")
+        given = check_policy(before.family, local, axes)
         sizes = (before.family.agents, *given.shape[-2:])
         self.local = np.broadcast_to(given, np.broadcast_shapes(given.shape, sizes))
 

@@ -15,10 +15,11 @@ from fedkl.tabular.best_response import best_response
 from fedkl.tabular.distances import frobenius
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.families import Heterogeneity
-from fedkl.tabular.family import Family, FloatArray
+from fedkl.tabular.family import Family
 from fedkl.tabular.iteration import ALGORITHMS, iterate
 from fedkl.tabular.objectives import Objective
 from fedkl.tabular.sampling import samples
+from fedkl.tabular.validation import FloatArray
 
 AGENTS, STATES, ACTIONS = 5, 10, 4
 GAMMA = 0.9  # of the families on which algorithms run for many rounds

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedkl.tabular.claims import CLAIMS, Claim, Finding, Verdict
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.sampling import samples
+from fedkl.tabular.validation import FloatArray
 
 _FAMILIES_AT_ONCE = 500
 

@@ -16,8 +16,8 @@ from fedkl.tabular.claims import VACUOUS_FROM
 from fedkl.tabular.claims.heterogeneity import printed_expansion
 from fedkl.tabular.distances import frobenius, total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.sampling import Sample, samples
+from fedkl.tabular.validation import FloatArray
 from fedkl.tabular.verification import Result
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkl.tabular.bounds import Bound
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.sampling import Sample
+from fedkl.tabular.validation import FloatArray
 
 BoolArray = NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -9,9 +9,9 @@ from fedkl.tabular.claims.base import BoolArray, Claim, Finding, implication, in
 from fedkl.tabular.counterexamples import alike, shaped
 from fedkl.tabular.distances import frobenius, inner
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.sampling import Sample
 from fedkl.tabular.step import Step
+from fedkl.tabular.validation import FloatArray
 
 # Differences smaller than this, relative to what is compared, are not told apart.
 _MARGIN = 1e-8

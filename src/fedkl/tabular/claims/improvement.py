@@ -17,9 +17,9 @@ from fedkl.tabular.claims.base import (
 )
 from fedkl.tabular.counterexamples import alike, without_rewards
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import FloatArray
 from fedkl.tabular.objectives import Objective
 from fedkl.tabular.sampling import Sample
+from fedkl.tabular.validation import FloatArray
 
 _ROUNDS = 10
 

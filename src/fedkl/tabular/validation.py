@@ -1,0 +1,98 @@
+"""What arrays must be to be families, policies and weights, and words for where they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkl.errors import UserError
+
+FloatArray = NDArray[np.float64]
+
+# How far a distribution may be from summing to one: what rounding in a user's own code leaves.
+_SUM_TOLERANCE = 1e-9
+
+
+class InvalidFamily(UserError, ValueError):  # noqa: N818 - it is named for what is wrong
+    """Arrays that are no family of MDPs, or no policy for it; the message says where and why."""
+
+
+def as_array(name: str, value: Any, axes: int, first: str = "agent") -> FloatArray:
+    """A float64 copy of something array-like.
+
+    Args:
+        name: what it is called in a message.
+        value: the numbers.
+        axes: how many there must be at least; none may be empty.
+        first: what the first axis of nested lists counts, in a message.
+    """
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        shapes = [np.shape(part) for part in value] if _shapes_differ(value) else []
+        for index, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise InvalidFamily(
+                    f"{first} {index}: {name} must have the shape {shapes[0]} of {first} 0, "
+                    f"not {shape}"
+                ) from error
+        raise InvalidFamily(f"{name} is no array of numbers") from error
+    if array.ndim < axes or 0 in array.shape:
+        raise InvalidFamily(
+            f"{name} needs {axes} axes that are not empty, not the shape {array.shape}"
+        )
+    return array
+
+
+def _shapes_differ(value: Any) -> bool:
+    """Whether a list of arrays is no array because they differ in shape."""
+    try:
+        return len({np.shape(part) for part in value}) > 1
+    except (ValueError, TypeError):
+        return False
+
+
+def check_discount(gamma: NDArray[Any], batch: tuple[int, ...]) -> None:
+    """Raises unless gamma lies in (0, 1), and is one number or one for each of a batch."""
+    if gamma.dtype.kind not in "fiu" or not ((gamma > 0) & (gamma < 1)).all():
+        raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {gamma}")
+    if gamma.shape not in ((), batch):
+        raise InvalidFamily(f"gamma must be one number or have the shape {batch} of the batch")
+
+
+def check_finite(name: str, array: FloatArray, axes: tuple[str, ...]) -> None:
+    """Raises if a number is not finite; `axes` are the words for the last axes."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        raise InvalidFamily(
+            f"{_place(where, axes)}: {name} must be finite, not {array[tuple(where)]}"
+        )
+
+
+def check_distributions(name: str, array: FloatArray, axes: tuple[str, ...], over: str) -> None:
+    """Every vector along the last axis must be finite, non-negative, and sum to one."""
+    check_finite(name, array, (*axes, over))
+    if (array < 0).any():
+        where = np.argwhere(array < 0)[0]
+        value = array[tuple(where)]
+        raise InvalidFamily(
+            f"{_place(where, (*axes, over))}: {name} must not be negative: {value:g}"
+        )
+    sums = array.sum(axis=-1)
+    bad = abs(sums - 1) > _SUM_TOLERANCE
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        total = sums[tuple(where)]
+        place = f"{_place(where, axes)}: " if where.size else ""
+        raise InvalidFamily(f"{place}{name} must sum to 1 over {over}s, not to {total:.10g}")
+
+
+def _place(where: NDArray[np.intp], axes: tuple[str, ...]) -> str:
+    """Words for an index, of which the first numbers are those of a batch."""
+    extra = len(where) - len(axes)
+    batch = [f"family {', '.join(str(i) for i in where[:extra])}"] if extra else []
+    named = [f"{axis} {i}" for axis, i in zip(axes, where[extra:], strict=True)]
+    return ", ".join(batch + named)
