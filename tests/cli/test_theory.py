@@ -40,13 +40,32 @@ def test_a_counterexample_is_found_again_from_its_seed(capsys):
     assert again["counterexample_seed"] == seed
 
 
+def test_verify_checks_the_claims_that_are_asked_for(capsys):
+    code, out, _ = call(capsys, "verify", "--families", 3, "--claim", "trpo", "--claim", "vacuity")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:4:2]] == ["trpo", "vacuity"]
+
+
+def test_verify_takes_a_users_own_family(capsys, tmp_path):
+    path = tmp_path / "own.npz"
+    tabular.save(tabular.families.windy_grid(agents=2, rows=2, columns=3, gamma=0.3), path)
+    code, out, _ = call(capsys, "verify", "--families", 4, "--family", path, "--json")
+    claims = {claim["claim"]: claim for claim in json.loads(out)["claims"]}
+    assert code == 0
+    assert claims["theorem-1"]["checks"] == 4 * 20 * 2
+    tabular.save(tabular.families.chain(agents=2), path)
+    code, _, err = call(capsys, "verify", "--families", 4, "--family", path)
+    assert code == 2
+    assert "the policy never gets there (rho = 0)" in err
+
+
 def test_verify_fails_when_the_documentation_is_contradicted(capsys, monkeypatch):
     import dataclasses
 
     from fedkl.tabular import verification
 
     claims = [dataclasses.replace(c, documented="holds") for c in verification.CLAIMS]
-    monkeypatch.setattr(verification.verify, "__defaults__", (0, claims, lambda done: None))
+    monkeypatch.setattr("fedkl.cli.theory.CLAIMS", claims)
     code, _, err = call(capsys, "verify", "--families", 20)
     assert code == 1
     assert "this contradicts docs/theory.md: " in err
@@ -97,6 +116,11 @@ def test_iterate_takes_a_users_own_family(capsys, tmp_path):
     [
         (["verify", "--families", 0], "--families must be at least 1, not 0"),
         (["verify", "--seed", -1], "--seed must be at least 0, not -1"),
+        (
+            ["verify", "--claim", "theorem-9"],
+            "--claim must be one of performance-difference,",
+        ),
+        (["verify", "--family", "no.npz"], "cannot read a family from no.npz: it does not exist"),
         (["iterate", "--algorithm", "sgd"], "--algorithm must be one of paper, second-order,"),
         (["iterate", "--rounds", -1], "--rounds must be at least 0, not -1"),
         (["iterate", "--gamma", 1], "gamma must be a number strictly between 0 and 1, not 1.0"),
@@ -108,7 +132,7 @@ def test_iterate_takes_a_users_own_family(capsys, tmp_path):
             ["iterate", "--concentration", 0],
             "concentration must be finite and at least 1e-06",
         ),
-        (["iterate", "--family", "gird"], "--family must be random, grid, chain or FILE.npz: gird"),
+        (["iterate", "--family", "gird"], "--family must be random, grid, chain or FILE.npz, not"),
         (["iterate", "--family", "no.npz"], "cannot read a family from no.npz"),
         (["iterate", "--family", "grid", "--actions", 2], "--actions is not an option of --family"),
         (
@@ -117,7 +141,7 @@ def test_iterate_takes_a_users_own_family(capsys, tmp_path):
         ),
         (
             ["iterate", "--participants", 2],
-            "second-order-exact needs every agent in every round: no --participants",
+            "second-order-exact makes one step for all agents: --participants has no meaning",
         ),
     ],
 )

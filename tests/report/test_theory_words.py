@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.report.theory.answer import answer, notes
-from fedkl.report.theory.claims import claims_table, of_the_paper, tally, tightness
+from fedkl.report.theory.claims import by_name, claims_table, of_the_paper, tally, tightness
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.method import method
 from fedkl.tabular.claims import CLAIMS
@@ -51,10 +51,18 @@ def test_a_tally_is_a_phrase() -> None:
     assert tally([fine, wrong, vacuous]) == "1 holds, 1 holds but is vacuous and 1 is false"
 
 
+def test_claims_are_named_by_what_became_of_them() -> None:
+    first, second = made_up("Theorem 1"), made_up("Theorem 2", asked=1)
+    third, fourth = made_up("Corollary 1", violations=1), made_up("Theorem 3")
+    assert by_name([first, second, third, fourth]) == (
+        "Theorem 1 and Theorem 3 hold, Theorem 2 holds but is vacuous and Corollary 1 is false"
+    )
+
+
 def test_whose_claims_they_are() -> None:
     assert of_the_paper(made_up("eq. 7").claim)
     assert not of_the_paper(made_up("ours").claim)
-    assert not of_the_paper(made_up("a conjecture").claim)
+    assert not of_the_paper(made_up("its converse").claim)
 
 
 def test_the_tightness_of_a_bound() -> None:
@@ -73,8 +81,9 @@ def test_the_table_names_counterexamples_and_escapes() -> None:
 
 def test_the_answer_counts_what_was_found(results: list[Result], studies: Studies) -> None:
     said = answer(results, studies)
-    printed = [r for r in results if of_the_paper(r.claim)]
-    assert f"Of the {len(printed)} claims of the paper that were checked, {tally(printed)}" in said
+    assert said.startswith("Of the paper's main results, Theorem 1 ")
+    ours = [r for r in results if r.claim.source == "ours"]
+    assert f"of the {len(ours)} that we add, {tally(ours)}." in said
     assert "the paper's Algorithm 1 moves nobody" in said
     moving = replace(studies.movements[0], shares={"paper": [0, 0, 0.25], "second-order": [1] * 3})
     shares = {name: np.array(share) for name, share in moving.shares.items()}

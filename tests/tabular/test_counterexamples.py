@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from fedkl.tabular import Exact, Step, best_response, counterexamples, families, objectives
+from fedkl.tabular import (
+    Exact,
+    Family,
+    Step,
+    best_response,
+    counterexamples,
+    families,
+    first_order_gap,
+    objectives,
+)
 from fedkl.tabular.distances import frobenius
 
 
@@ -28,6 +37,18 @@ def test_the_bandit_moves_up_to_two_minus_the_root_of_three(gamma, moves):
     # h = (2 - 4 gamma / (1-gamma)^2) TV / (1-gamma), at most at TV = 1/2.
     expected = max(0.0, (2 - 4 * gamma / (1 - gamma) ** 2) / (1 - gamma) / 2)
     assert objectives.paper(at)(local) == pytest.approx([expected], abs=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.9, 0.999])
+def test_opposed_agents_leave_second_order_stuck_at_every_gamma(gamma):
+    family = counterexamples.stuck()
+    family = Family(family.initial, family.transitions, family.rewards, gamma)
+    at = Exact(family, family.uniform_policy())
+    # Advantages span 2 and so do heterogeneities: m + e from 1.1 to -0.9, and e from 1 to -1.
+    np.testing.assert_allclose(first_order_gap(objectives.second_order(at)), 0, atol=1e-12)
+    # M = m / (1-gamma): all mass on the first two actions gains 0.1 / (1-gamma).
+    gap = first_order_gap(objectives.second_order_exact(at))
+    np.testing.assert_allclose(gap, 0.1 / (1 - gamma))
 
 
 def test_shaped_agents_differ_and_have_no_heterogeneity():

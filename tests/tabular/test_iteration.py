@@ -38,7 +38,7 @@ def test_a_trajectory_by_hand():
     """eta of the bandit is 2 (1 - 2 p), p of the bad action: from 0 to 2, and there it stays."""
     result = iterate(BANDIT, algorithms.line_search, rounds=3)
     np.testing.assert_allclose(result.returns, [0, 2, 2, 2])
-    np.testing.assert_allclose(result.guarantees, [2, 0, 0])
+    np.testing.assert_allclose(result.guarantees, [0, 0, 0])
     assert result.moved.tolist() == [1, 0, 0]
     assert result.tv_max.tolist() == [0.5, 0, 0]
     assert result.policy.tolist() == [[1, 0]]

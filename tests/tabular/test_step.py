@@ -92,8 +92,17 @@ def test_returns_after_the_step_are_those_of_every_policy_by_itself(step: Step, 
 def test_the_server_averages_policies(step: Step):
     """Agents of weight 0 take no part."""
     N = step.before.family.agents
-    np.testing.assert_array_equal(step.averaged(np.eye(N)[0]), step.local[0])
-    np.testing.assert_allclose(step.averaged(np.full(N, 1 / N)), step.local.mean(axis=0))
+    np.testing.assert_allclose(step.averaged(np.eye(N)[0]), step.local[0], atol=1e-15)
+    average = step.averaged(np.full(N, 1 / N))
+    np.testing.assert_allclose(average, step.local.mean(axis=0), atol=1e-15)
+    assert (average >= 0).all()
+
+
+@some
+@given(...)
+def test_policies_that_did_not_move_average_to_exactly_the_global_one(at: Exact):
+    weights = np.random.default_rng(0).dirichlet(np.ones(at.family.agents))
+    np.testing.assert_array_equal(Step(at, at.policy).averaged(weights), at.policy)
 
 
 @some

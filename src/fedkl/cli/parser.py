@@ -130,6 +130,12 @@ def _add_theory(commands: _Commands) -> None:
 
     sub = command("verify", "verify", "check every claim on random families")
     add_families(sub, 2000)
+    sub.add_argument(
+        "--claim", action="append", default=[], metavar="NAME", help="only this; may be repeated"
+    )
+    sub.add_argument(
+        "--family", metavar="FILE.npz", help="draw policies on this family, not families"
+    )
     sub.add_argument("--json", action="store_true", help="print JSON")
 
     sub = command("iterate", "iterate", "run a tabular algorithm round by round")
@@ -137,7 +143,8 @@ def _add_theory(commands: _Commands) -> None:
         "--algorithm",
         default="second-order-exact",
         metavar="NAME",
-        help="paper, second-order, second-order-exact, common-radius, line-search, qavg or pavg",
+        help="paper, second-order, second-order-exact (the default), common-radius, line-search, "
+        "qavg or pavg",
     )
     sub.add_argument("--rounds", type=int, default=100, metavar="R", help="default 100")
     sub.add_argument(

@@ -14,6 +14,7 @@ from fedkl.errors import UserError
 from fedkl.progress import bar
 from fedkl.runs import strict_json
 from fedkl.tabular import Family, families, load, optimum, verification
+from fedkl.tabular.claims import CLAIMS, Claim
 from fedkl.tabular.iteration import ALGORITHMS, Trajectory
 from fedkl.tabular.iteration import iterate as run_rounds
 from fedkl.tabular.selection import draw_participants
@@ -36,17 +37,19 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "file": {},
 }
 
-# Their step is along M, which only all agents together know.
-_NEED_EVERYBODY = ("second-order-exact", "line-search")
+_ONE_STEP_FOR_ALL = ("second-order-exact", "line-search")
 
 
 def verify(options: argparse.Namespace) -> None:
     _check_families(options)
+    claims = _claims(options.claim)
+    family = None if options.family is None else _one_family(options.family)
     with bar(console.err, "families", options.families) as show:
-        results = verification.verify(options.families, options.seed, show=show)
+        results = verification.verify(options.families, options.seed, claims, show, family)
     if options.json:
         record = {
             "families": options.families,
+            "family": options.family,
             "seed": options.seed,
             "claims": [result.record() for result in results],
         }
@@ -60,15 +63,16 @@ def verify(options: argparse.Namespace) -> None:
 
 def iterate(options: argparse.Namespace) -> None:
     if options.algorithm not in ALGORITHMS:
-        raise UserError(f"--algorithm must be one of {', '.join(ALGORITHMS)}")
+        names = ", ".join(ALGORITHMS)
+        raise UserError(f"--algorithm must be one of {names}, not {options.algorithm}")
     if options.rounds < 0:
         raise UserError(f"--rounds must be at least 0, not {options.rounds}")
     family = _family(options)
     weights = None
     if options.participants is not None:
-        if options.algorithm in _NEED_EVERYBODY:
+        if options.algorithm in _ONE_STEP_FOR_ALL:
             raise UserError(
-                f"{options.algorithm} needs every agent in every round: no --participants"
+                f"{options.algorithm} makes one step for all agents: --participants has no meaning"
             )
         weights = draw_participants(family, options.participants, options.seed)
     path = run_rounds(family, ALGORITHMS[options.algorithm](), options.rounds, weights=weights)
@@ -78,7 +82,14 @@ def iterate(options: argparse.Namespace) -> None:
         record = {
             "algorithm": options.algorithm,
             "family": options.family,
+            "seed": options.seed,
+            "agents": family.agents,
+            "states": family.states,
+            "actions": family.actions,
             "gamma": float(family.gamma),
+            "heterogeneity": options.heterogeneity,
+            "level": options.level,
+            "participants": options.participants,
             "returns": path.returns,
             "share_of_possible_improvement": share,
             "guarantees": path.guarantees,
@@ -125,16 +136,32 @@ def _family(options: argparse.Namespace) -> Family:
             raise UserError(f"--{name} is not an option of --family {options.family}")
         if given is not None:
             taken[name] = given
+    # What was left out is what it is by default, for the record too.
+    vars(options).update(taken)
     if kind == "file":
         if not options.family.endswith(".npz"):
-            raise UserError(f"--family must be random, grid, chain or FILE.npz: {options.family}")
-        family = load(options.family)
-        if family.batch:
-            raise UserError(f"{options.family} holds a batch of families; iterate takes one")
-        return family
+            raise UserError(
+                f"--family must be random, grid, chain or FILE.npz, not {options.family}"
+            )
+        return _one_family(options.family)
     if kind == "random":
         return families.random(**taken, seed=options.seed)
     return families.windy_grid(**taken) if kind == "grid" else families.chain(**taken)
+
+
+def _one_family(path: str) -> Family:
+    family = load(path)
+    if family.batch:
+        raise UserError(f"{path} holds a batch of families; one is needed")
+    return family
+
+
+def _claims(names: Sequence[str]) -> Sequence[Claim]:
+    known = {claim.name: claim for claim in CLAIMS}
+    for name in names:
+        if name not in known:
+            raise UserError(f"--claim must be one of {', '.join(known)}, not {name}")
+    return [known[name] for name in names] or CLAIMS
 
 
 def _print_claims(results: Sequence[Result]) -> None:
@@ -143,29 +170,36 @@ def _print_claims(results: Sequence[Result]) -> None:
     for result in results:
         claim = result.claim
         tight = "" if result.tightest is None else f"{result.tightest:.2f} | {result.typical:.1f}"
-        seed = "" if result.counterexample is None else f" (seed {result.counterexample})"
         console.out.print(
             f"{claim.name:<28}{result.checks:>9,}{result.violations:>12,}{tight:>18}  "
-            f"{result.outcome}{seed}",
+            f"{result.outcome}{_remark(result)}",
             soft_wrap=True,
         )
         console.out.print(f"    {claim.source}: {claim.statement}", soft_wrap=True)
     console.out.print(
-        "\npenalty/gap: how many times what it covers a bound takes off, least | median; 1 is "
-        "attained.\nvacuous: no policy is promised any improvement at gamma >= 2 - sqrt(3).\n"
+        "\npenalty/gap: what a bound takes off over what it has to cover, least | median; 1 is "
+        "attained, less is too little.\npromises: to how many policies a bound promises an "
+        "improvement at gamma >= 2 - sqrt(3); vacuous: to none.\nAA_n is agent n's policy "
+        "advantage; docs/theory.md has all notation and proofs.\n"
         "A counterexample of seed S, alone: fedkl theory verify --families 1 --seed S",
         soft_wrap=True,
     )
+
+
+def _remark(result: Result) -> str:
+    if result.counterexample is not None:
+        return f" (seed {result.counterexample})"
+    return f" (promises {result.promised / result.asked:.0%})" if result.promised else ""
 
 
 def _print_rounds(
     algorithm: str, path: Trajectory, share: FloatArray, best: optimum.Optimum
 ) -> None:
     rounds = len(path.returns) - 1
-    columns = f"{'round':>7}{'return':>12}{'share':>9}{'guaranteed':>14}"
+    columns = f"{'round':>7}{'return':>16}{'share':>9}{'guaranteed':>14}"
     console.out.print(f"{columns}{'agents moved':>14}{'TV max':>10}")
     for index in _shown(rounds):
-        line = f"{index:>7}{path.returns[index]:>12.5f}{share[index]:>9.3f}"
+        line = f"{index:>7}{path.returns[index]:>16.5f}{share[index]:>9.3f}"
         if index:
             promised = path.guarantees[index - 1]
             guarantee = "nothing" if np.isnan(promised) else f"{promised:.3g}"

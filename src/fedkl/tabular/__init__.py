@@ -10,7 +10,7 @@ from fedkl.tabular import (
     objectives,
     optimum,
 )
-from fedkl.tabular.best_response import best_response
+from fedkl.tabular.best_response import best_response, first_order_gap
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import Family, load, save
 from fedkl.tabular.iteration import Trajectory, iterate
@@ -30,6 +30,7 @@ __all__ = [
     "bounds",
     "counterexamples",
     "families",
+    "first_order_gap",
     "iterate",
     "linear_programme",
     "load",

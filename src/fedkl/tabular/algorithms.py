@@ -49,7 +49,7 @@ def paper(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> R
 
 
 def second_order(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:
-    """Algorithm 1 with our h_n, whose penalty is of second order; as private as the paper's."""
+    """Algorithm 1 with our h_n, whose penalty for moving is of second order."""
     return _each_agent(at, weights, objectives.second_order(at))
 
 
@@ -87,7 +87,7 @@ def common_radius(at: Exact, weights: FloatArray, memory: FloatArray | None = No
 
 
 def line_search(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:
-    """The server tries every radius along M; the agents report their returns; the best is kept."""
+    """The server tries radii along M; the agents report their returns; the best is kept."""
     moves = Moves.of(objectives.second_order_exact(at))
     shape = at.expected_return.shape
     best = Round(at.policy, np.zeros(shape), np.zeros((*shape, 1), dtype=bool))
@@ -96,7 +96,8 @@ def line_search(at: Exact, weights: FloatArray, memory: FloatArray | None = None
         rise = Exact(at.family, policy).expected_return - at.expected_return
         moved = (policy != at.policy).any(axis=(-2, -1))[..., None]
         best = _better(best, Round(policy, rise, moved))
-    return best
+    # The rise was measured, not promised: all that is known beforehand is that nothing is lost.
+    return Round(best.policy, np.zeros(shape), best.moved)
 
 
 def _each_agent(at: Exact, weights: FloatArray, objective: Objective) -> Round:

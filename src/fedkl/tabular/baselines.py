@@ -40,6 +40,8 @@ def project(x: FloatArray) -> FloatArray:
         >>> project(np.array([0.8, 0.6])).round(6).tolist()
         [0.6, 0.4]
     """
+    # The same vector added to all entries changes nothing, and large ones would drown the 1.
+    x = x - x.max(axis=-1, keepdims=True)
     falling = -np.sort(-x, axis=-1)
     excess = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, x.shape[-1] + 1)
     # The largest prefix that stays positive is where falling > excess; its excess is taken off all.
@@ -65,7 +67,10 @@ def _qavg(
         Q = (1 - step_size) * Q + step_size * target
     averaged = np.einsum("...n,...nsa->...sa", weights, Q)
     policy = np.eye(family.actions)[averaged.argmax(axis=-1)]
-    return Round(policy, None, np.ones(weights.shape, dtype=bool), averaged)
+    moved = (policy != at.policy).any(axis=(-2, -1))
+    return Round(
+        policy, None, np.broadcast_to(moved[..., None], (*moved.shape, family.agents)), averaged
+    )
 
 
 def _pavg(

@@ -78,6 +78,15 @@ class Moves:
         return np.where(rising, stops, 0.0).max(axis=-1)
 
 
+def first_order_gap(objective: Objective) -> FloatArray:
+    """Phi(1): the most that could be gained if `linear` and `quadratic` were 0, [...].
+
+    Of the second-order objectives it is 0 exactly where pi is stationary; of the exact one it is
+    the Frank-Wolfe gap of max eta.
+    """
+    return Moves.of(objective).gain(np.ones(objective.linear.shape))
+
+
 def best_response(objective: Objective) -> FloatArray:
     """The policy that maximises the objective, [..., S, A]; pi itself where nothing is better.
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedkl.tabular.distances import frobenius, span, total_variation
 from fedkl.tabular.exact import Exact
+from fedkl.tabular.family import check_weights
 from fedkl.tabular.step import Step
 from fedkl.tabular.validation import FloatArray
 
@@ -120,12 +121,14 @@ def corollary_1(step: Step) -> Bound:
 
 def corollary_2(step: Step) -> Bound:
     """Corollary 2 (eq. 21): eta(pi_n) >= eta + AA_n - (alpha+beta) E_{rho_n}[TV] - delta TV_max."""
-    return _corollary_2(step, paper_constant(step.before))
+    constant = paper_constant(step.before)
+    return _corollary_2(step, constant, delta(step.before, constant))
 
 
 def corollary_2_corrected(step: Step) -> Bound:
-    """Corollary 2 with the constant that its proof needs, 2 eps_k gamma / (1-gamma)."""
-    return _corollary_2(step, corrected_constant(step.before))
+    """Corollary 2 with what its proof needs: c_k = 2 eps_k gamma / (1-gamma), and half of delta."""
+    constant = corrected_constant(step.before)
+    return _corollary_2(step, constant, delta(step.before, constant) / 2)
 
 
 def equation_23(step: Step) -> Bound:
@@ -168,7 +171,7 @@ def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
         weights: w_n, [..., N], of the server.
         of: what `corollary_2`, `second_order` or `second_order_exact` returned for the step.
     """
-    w = np.asarray(weights, dtype=np.float64)
+    w = check_weights(step.before.family, weights)
     return Bound(
         left=Exact(step.before.family, step.averaged(w)).expected_return,
         surrogate=(w * of.surrogate).sum(axis=-1),
@@ -177,7 +180,7 @@ def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
 
 
 def second_order_charge(step: Step) -> FloatArray:
-    """What our lemma charges agent n for its local policy, [..., N]; at most C_n TV_max^2."""
+    """What our lemma charges agent n for its local policy, [..., N]."""
     gamma = _gamma(step.before)
     largest = (step.tv * step.before.advantage_span).max(axis=-1)
     return 2 * gamma / (1 - gamma) * largest * step.tv_expected
@@ -213,10 +216,14 @@ def delta(at: Exact, constant: FloatArray) -> FloatArray:
 
 
 def curvature(at: Exact) -> FloatArray:
-    """C = sum_k q_k 2 gamma sigma_k / (1-gamma)^2, sigma_k = max_s span_a A_k(s), [...]."""
+    """C = sum_k q_k C_k, [...]."""
+    return (at.family.weights * agent_curvature(at)).sum(axis=-1)
+
+
+def agent_curvature(at: Exact) -> FloatArray:
+    """C_k = 2 gamma sigma_k / (1-gamma)^2, sigma_k = max_s span_a A_k(s), [..., N]."""
     gamma = _gamma(at)
-    constants = 2 * gamma * at.advantage_span.max(axis=-1) / (1 - gamma) ** 2
-    return (at.family.weights * constants).sum(axis=-1)
+    return 2 * gamma * at.advantage_span.max(axis=-1) / (1 - gamma) ** 2
 
 
 def _times(constant: FloatArray, divergence: FloatArray) -> FloatArray:
@@ -242,10 +249,10 @@ def _advantage(step: Step, penalty: FloatArray) -> Bound:
     )
 
 
-def _corollary_2(step: Step, constant: FloatArray) -> Bound:
+def _corollary_2(step: Step, constant: FloatArray, for_largest: FloatArray) -> Bound:
     at = step.before
     per_tv = alpha(at) + beta(at, constant)[..., None]
-    return _global(step, per_tv * step.tv_expected + delta(at, constant) * step.tv_max)
+    return _global(step, per_tv * step.tv_expected + for_largest * step.tv_max)
 
 
 def _global(step: Step, penalty: FloatArray) -> Bound:

@@ -30,6 +30,17 @@ def bandit(gamma: float) -> Family:
     return Family([[1.0]], np.ones((1, 1, 2, 1)), [[[1.0, -1.0]]], gamma)
 
 
+def stuck() -> Family:
+    """Two bandits of four actions, rewards m + e and m - e: agreed on m, opposed in the larger e.
+
+    With m = (1, 1, -1, -1) / 10 and e = (1, -1, 0, 0), eta rises with m, but what each agent gains
+    is no more than the price of its heterogeneity: second-order FedKL stays, whatever gamma is.
+    """
+    common, opposed = np.array([0.1, 0.1, -0.1, -0.1]), np.array([1.0, -1.0, 0.0, 0.0])
+    rewards = np.stack([common + opposed, common - opposed])[:, None, :]
+    return Family(np.ones((2, 1)), np.ones((2, 1, 4, 1)), rewards, gamma=0.9)
+
+
 def alike(family: Family) -> Family:
     """The family in which every agent is like the first."""
     axes = {"initial": -2, "transitions": -4, "rewards": -3}

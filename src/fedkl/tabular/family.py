@@ -70,8 +70,8 @@ class Family:
         if weights is None:
             weights = np.full((*batch, N), 1.0 / N)
         arrays = {
-            "initial": (as_array("initial", initial, axes=2), (*batch, N, S)),
             "transitions": (P, (*batch, N, S, A, S)),
+            "initial": (as_array("initial", initial, axes=2), (*batch, N, S)),
             "rewards": (as_array("rewards", rewards, axes=3), (*batch, N, S, A)),
             "weights": (as_array("weights", weights, axes=1), (*batch, N)),
         }

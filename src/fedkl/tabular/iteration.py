@@ -13,7 +13,7 @@ from fedkl.tabular.algorithms import Algorithm
 from fedkl.tabular.distances import total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import Family, check_weights
-from fedkl.tabular.validation import FloatArray
+from fedkl.tabular.validation import FloatArray, InvalidFamily
 
 # What rounding may take off a return, relative to its size.
 _ROUNDING = 1e-12
@@ -52,31 +52,39 @@ class Trajectory:
 
 def iterate(
     family: Family,
-    algorithm: Algorithm,
+    algorithm: str | Algorithm,
     rounds: int,
     policy: ArrayLike | None = None,
-    weights: Callable[[int], FloatArray] | None = None,
+    weights: ArrayLike | Callable[[int], ArrayLike] | None = None,
 ) -> Trajectory:
     """Runs an algorithm on a family, or on a batch of families at once.
 
     Args:
         family: the MDPs.
-        algorithm: a round of it, such as `algorithms.paper`.
+        algorithm: a name of `ALGORITHMS`, or a round of an algorithm, such as `algorithms.paper`.
         rounds: how many.
         policy: where to start, [..., S, A]; uniform by default.
-        weights: the server's weights w_n [..., N] in a round, non-negative and of sum one; an agent
-            with weight 0 takes no part. The family's q_n by default.
+        weights: the server's weights w_n [..., N], non-negative and of sum one, or a function that
+            gives them for a round; an agent with weight 0 takes no part. The family's q_n by
+            default.
 
     Raises:
+        ValueError: if something is no policy, no weights, or no algorithm, or an algorithm gets to
+            a policy at which what it needs is not defined.
         RuntimeError: if the objective rose by less than an algorithm guaranteed, which would be
             a defect of ours or a hole in a proof.
     """
+    run = _algorithm(algorithm)
     at = Exact(family, family.uniform_policy() if policy is None else policy)
     returns, guarantees, moved, tv_max = [at.expected_return], [], [], []
     memory, monotone = None, True
     for index in range(rounds):
-        w = family.weights if weights is None else check_weights(family, weights(index))
-        result = algorithm(at, w, memory)
+        given = weights(index) if callable(weights) else weights
+        w = family.weights if given is None else check_weights(family, given)
+        try:
+            result = run(at, w, memory)
+        except InvalidFamily as error:
+            raise InvalidFamily(f"round {index}: {error}") from error
         new = Exact(family, result.policy)
         rise = new.expected_return - at.expected_return
         rounding = _rounding(new)
@@ -101,9 +109,20 @@ def iterate(
     )
 
 
+def _algorithm(algorithm: str | Algorithm) -> Algorithm:
+    if not isinstance(algorithm, str):
+        return algorithm
+    if algorithm not in ALGORITHMS:
+        raise InvalidFamily(
+            f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}"
+        )
+    return ALGORITHMS[algorithm]()
+
+
 def _rounding(at: Exact) -> FloatArray:
     """What rounding may take off eta; the agents' returns may be large and cancel in it. [...]"""
-    return _ROUNDING * (1 + (at.family.weights * abs(at.agent_returns)).sum(axis=-1))
+    size = 1 + (at.family.weights * abs(at.agent_returns)).sum(axis=-1)
+    return _ROUNDING * size / (1 - at.family.gamma)
 
 
 def _share_moved(moved: np.ndarray, weights: FloatArray) -> FloatArray:

@@ -42,12 +42,14 @@ class Objective:
 
 def paper(at: Exact) -> Objective:
     """h_n of the paper (eq. 22), with alpha_n, beta and delta_n of Corollary 2. Batch [..., N]."""
-    return _corollary_2(at, bounds.paper_constant(at))
+    constant = bounds.paper_constant(at)
+    return _corollary_2(at, constant, bounds.delta(at, constant))
 
 
 def corrected(at: Exact) -> Objective:
-    """h_n with the constant that the proof of Corollary 2 needs. Batch [..., N]."""
-    return _corollary_2(at, bounds.corrected_constant(at))
+    """h_n with the constants that the proof of Corollary 2 needs. Batch [..., N]."""
+    constant = bounds.corrected_constant(at)
+    return _corollary_2(at, constant, bounds.delta(at, constant) / 2)
 
 
 def second_order(at: Exact) -> Objective:
@@ -77,10 +79,10 @@ def stationarity_excess(at: Exact) -> FloatArray:
     return gains.sum(axis=-1) - objective.linear
 
 
-def _corollary_2(at: Exact, constant: FloatArray) -> Objective:
+def _corollary_2(at: Exact, constant: FloatArray, for_largest: FloatArray) -> Objective:
     per_tv = bounds.alpha(at) + bounds.beta(at, constant)[..., None]
     price = per_tv[..., None] * at.visitation
-    return _objective(at, at.weighted_advantage, price, linear=bounds.delta(at, constant))
+    return _objective(at, at.weighted_advantage, price, linear=for_largest)
 
 
 def _objective(

@@ -1,9 +1,9 @@
 """The best return we can find, and one that nothing can exceed.
 
-Without heterogeneity in P the best policy is that of an MDP. With it, max eta is no MDP: one policy
-must serve all agents without knowing whose world it is in, and the maximum may be local. So the
-optimum is searched for from many starts, and bounded from above by letting every agent play its own
-best policy.
+If agents differ in mu alone or in R alone, the best policy is that of an MDP. Else max eta is no
+MDP: one policy must serve all agents without knowing whose world it is in, may have to be
+stochastic, and maxima may be local. So the optimum is searched for from many starts, and bounded
+from above by letting every agent play its own best policy.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fedkl.tabular.step import Step
 from fedkl.tabular.validation import FloatArray
 
 AGENTS, STATES, ACTIONS = (2, 3, 4), (1, 2, 4, 7), (2, 3, 4)
-GAMMAS = (0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
+GAMMAS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.267, 0.269, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 _DRAWS = 20  # cases for each family: five ways to step from four kinds of policy
 
 
@@ -50,12 +50,18 @@ class Sample:
         return 1e-12 * size / (1 - self.at.family.gamma)
 
 
-def samples(seeds: Iterable[int]) -> Iterator[Sample]:
-    """The cases of the seeds, in batches of families of equal sizes."""
+def samples(seeds: Iterable[int], family: Family | None = None) -> Iterator[Sample]:
+    """The cases of the seeds, in batches of families of equal sizes.
+
+    Args:
+        seeds: of the families, or of the policies and steps alone if a family is given.
+        family: the family of all cases; by default each seed draws its own.
+    """
     groups = defaultdict(list)
     for seed in seeds:
-        family, *draws = _case(seed)
-        groups[family.transitions.shape].append((seed, family, *draws))
+        rng = np.random.default_rng(seed)
+        drawn = _family(rng, seed) if family is None else family
+        groups[drawn.transitions.shape].append((seed, drawn, *_draws(rng, drawn)))
     for cases in groups.values():
         numbers, batch, policies, targets, lengths, weights = zip(*cases, strict=True)
         at = Exact(Family.stack(batch)[:, None], np.stack(policies))
@@ -63,9 +69,7 @@ def samples(seeds: Iterable[int]) -> Iterator[Sample]:
         yield Sample(np.array(numbers), Step(at, local), np.stack(weights))
 
 
-def _case(seed: int) -> tuple[Family, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """A family; policies [D, S, A]; random targets [D, N, S, A]; lengths [D]; weights [D, N]."""
-    rng = np.random.default_rng(seed)
+def _family(rng: np.random.Generator, seed: int) -> Family:
     N, S, A = (int(rng.choice(sizes)) for sizes in (AGENTS, STATES, ACTIONS))
     drawn = families.random(
         agents=N,
@@ -78,13 +82,20 @@ def _case(seed: int) -> tuple[Family, FloatArray, FloatArray, FloatArray, FloatA
         concentration=float(rng.choice([0.05, 1.0, 10.0])),
     )
     ties = rng.random() < 0.25
-    family = Family(
+    return Family(
         drawn.initial,
         drawn.transitions,
         drawn.rewards.round() if ties else drawn.rewards,
         drawn.gamma,
         rng.dirichlet(np.ones(N)) if rng.random() < 0.5 else None,
     )
+
+
+def _draws(
+    rng: np.random.Generator, family: Family
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Policies [D, S, A]; random targets [D, N, S, A]; lengths [D]; weights [D, N]."""
+    N, S, A = family.agents, family.states, family.actions
     sparse = rng.dirichlet(np.full(A, 0.5), (_DRAWS, S)) * (rng.random((_DRAWS, S, A)) < 0.6)
     sparse[..., 0] += sparse.sum(axis=-1) == 0
     kinds = [
@@ -98,7 +109,7 @@ def _case(seed: int) -> tuple[Family, FloatArray, FloatArray, FloatArray, FloatA
     lengths = 10.0 ** rng.uniform(-3, 0, _DRAWS)
     weights = rng.dirichlet(np.ones(N), _DRAWS) * (rng.random((_DRAWS, N)) < 0.7)
     weights[:, 0] += weights.sum(axis=-1) == 0
-    return family, policies, targets, lengths, weights / weights.sum(axis=-1, keepdims=True)
+    return policies, targets, lengths, weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _local(at: Exact, targets: FloatArray, lengths: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from fedkl.tabular.distances import inner, kl_divergence, total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import check_policy
+from fedkl.tabular.family import check_policy, check_weights
 from fedkl.tabular.validation import FloatArray
 
 
@@ -88,4 +88,7 @@ class Step:
         Args:
             weights: w_n, [..., N], non-negative with sum one; 0 for an agent that takes no part.
         """
-        return np.einsum("...n,...nsa->...sa", np.asarray(weights, dtype=np.float64), self.local)
+        w = check_weights(self.before.family, weights)
+        moved = self.before.policy + np.einsum("...n,...nsa->...sa", w, self.change)
+        # Written so, policies that did not move average to exactly pi; rounding may go below 0.
+        return np.maximum(moved, 0.0)

@@ -57,7 +57,8 @@ def _shapes_differ(value: Any) -> bool:
 def check_discount(gamma: NDArray[Any], batch: tuple[int, ...]) -> None:
     """Raises unless gamma lies in (0, 1), and is one number or one for each of a batch."""
     if gamma.dtype.kind not in "fiu" or not ((gamma > 0) & (gamma < 1)).all():
-        raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {gamma}")
+        shown = gamma if gamma.dtype.kind in "fiu" else repr(gamma.tolist())
+        raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {shown}")
     if gamma.shape not in ((), batch):
         raise InvalidFamily(f"gamma must be one number or have the shape {batch} of the batch")
 

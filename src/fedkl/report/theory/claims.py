@@ -24,8 +24,8 @@ _CLASSES = {
 
 
 def of_the_paper(claim: Claim) -> bool:
-    """Whether the paper makes a claim; the others are ours, or conjectures."""
-    return claim.source not in ("ours", "a conjecture")
+    """Whether the paper makes a claim; the others are ours, or answer a question it leaves."""
+    return claim.source not in ("ours", "its converse")
 
 
 def tightness(result: Result) -> tuple[float, float, float, float]:
@@ -34,19 +34,37 @@ def tightness(result: Result) -> tuple[float, float, float, float]:
     return float(least), float(low), float(middle), float(high)
 
 
+# The outcomes in the order of reading, of one claim and of several.
+_WORDS = {
+    "holds": ("holds", "hold"),
+    "holds but vacuous": ("holds but is vacuous", "hold but are vacuous"),
+    "false": ("is false", "are false"),
+    "no counterexample found": ("is not refuted here", "are not refuted here"),
+    "not checked": ("was not checked", "were not checked"),
+}
+
+
 def tally(results: Sequence[Result]) -> str:
     """How many of the claims hold, in a phrase: "7 hold and 2 are false"."""
     counts = Counter(result.outcome for result in results)
-    words = {
-        "holds": ("holds", "hold"),
-        "holds but vacuous": ("holds but is vacuous", "hold but are vacuous"),
-        "false": ("is false", "are false"),
-        "no counterexample found": ("is not refuted here", "are not refuted here"),
-        "not checked": ("was not checked", "were not checked"),
-    }
     if len(counts) == 1 and len(results) > 1:
-        return f"all {words[next(iter(counts))][1]}"
-    *most, last = (f"{counts[v]} {words[v][counts[v] > 1]}" for v in words if counts[v])
+        return f"all {_WORDS[next(iter(counts))][1]}"
+    return listed([f"{counts[v]} {_WORDS[v][counts[v] > 1]}" for v in _WORDS if counts[v]])
+
+
+def by_name(results: Sequence[Result]) -> str:
+    """What became of each claim, by its source: "Theorem 1 holds and Corollary 1 is false"."""
+    phrases = []
+    for outcome, words in _WORDS.items():
+        names = [result.claim.source for result in results if result.outcome == outcome]
+        if names:
+            phrases.append(f"{listed(names)} {words[len(names) > 1]}")
+    return listed(phrases)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence as a list: "a, b and c"."""
+    *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 
 

@@ -129,11 +129,12 @@ def _alternating(seed: int) -> Example:
     apart = float(total_variation(one, other).max())
     return Example(
         "no-rewards",
-        "Theorem 3: policies that go back and forth",
+        "Theorem 3: where no action matters",
         "If nothing is rewarded, every policy maximises h_n. Of two policies whose total variation "
         f"is as large as {number(apart)}, each is an argmax at the other: it falls short of the "
         f"maximum of h_n by {number(short)}. So Algorithm 1, which may return any argmax, can "
-        "alternate between the two for ever; returns converge, policies need a tie-break.",
+        "alternate between the two for ever. This is the only exception: where any action matters "
+        "to any agent, the policies converge.",
         {"total_variation": apart, "falls_short_by": short},
     )
 

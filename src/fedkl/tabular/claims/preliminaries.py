@@ -66,7 +66,7 @@ CLAIMS = [
     Claim(
         "cpo-corrected",
         "ours",
-        "the same with 1/(1-gamma)",
+        "eta_n rises by at least AA_n - c E[TV], c with 1/(1-gamma)",
         "holds",
         lambda sample: inequality(bounds.cpo_corrected(sample.step), sample),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedkl.tabular import bounds, objectives
-from fedkl.tabular.best_response import Moves, best_response
+from fedkl.tabular.best_response import best_response, first_order_gap
 from fedkl.tabular.bounds import Bound
 from fedkl.tabular.claims.base import Claim, Finding, bound_and_promise, implication, inequality
 from fedkl.tabular.sampling import Sample
@@ -45,9 +45,9 @@ def _exact_average(sample: Sample) -> Finding:
 
 def _rate(sample: Sample) -> Finding:
     objective = objectives.second_order(sample.at)
-    gap = Moves.of(objective).gain(np.ones(objective.linear.shape))
-    promised = objective(best_response(objective))
-    enough = promised * 4 * objective.quadratic >= gap**2 * (1 - 1e-9) - 1e-12
+    gap = first_order_gap(objective)
+    short = gap**2 - 4 * objective.quadratic * objective(best_response(objective))
+    enough = short <= 1e-9 * gap**2 + 4 * objective.quadratic * sample.rounding[..., None]
     far_sighted = np.broadcast_to((sample.at.family.gamma >= 0.2)[..., None], enough.shape)
     return implication(far_sighted, enough)
 
@@ -70,7 +70,7 @@ CLAIMS = [
     Claim(
         "second-order-average",
         "ours",
-        "the same for the server's average, any weights",
+        "eta(sum_n w_n pi_n) - eta >= sum_n w_n h2_n(pi_n), any weights",
         "holds",
         _second_order_average,
     ),
@@ -84,7 +84,7 @@ CLAIMS = [
     Claim(
         "second-order-exact-average",
         "ours",
-        "the same for the server's average, any weights",
+        "the same with <M, Pi_n - Pi> - C TV_max^2 in place of h2_n",
         "holds",
         _exact_average,
     ),
