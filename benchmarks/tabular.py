@@ -79,7 +79,7 @@ def _objective(states: int, actions: int, seed: int) -> Objective:
     )
     policy = np.random.default_rng([seed, 1]).dirichlet(np.ones(actions), states)
     objective = objectives.paper(Exact(family, policy))
-    return Objective(*(getattr(objective, field.name)[0] for field in fields(Objective)))
+    return objective[0]
 
 
 def race(gamma: float, heterogeneity: Any, count: int) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def race(gamma: float, heterogeneity: Any, count: int) -> dict[str, Any]:
     best = optimum.search(batch)
     result: dict[str, Any] = {"gamma": gamma, "heterogeneity": heterogeneity, "families": count}
     for name, rounds in ROUNDS.items():
-        seconds, path = _timed(iterate, batch, ALGORITHMS[name](), rounds)
+        seconds, path = _timed(iterate, batch, ALGORITHMS[name], rounds)
         shares = best.share(path.returns[0], path.returns)
         reached = shares.mean(axis=1) >= 0.9
         result[name] = {

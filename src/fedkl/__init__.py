@@ -8,7 +8,8 @@ for record in federation:
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedkl.algorithms import Algorithm, register_algorithm
@@ -50,11 +51,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+if not TYPE_CHECKING:  # else a type checker would believe in every name
+
+    def __getattr__(name):
+        """A public name, or a part of the package: `fedkl.tabular` needs no import of its own."""
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        if not name.startswith("_") and find_spec(f"fedkl.{name}") is not None:
+            return import_module(f"fedkl.{name}")
         raise AttributeError(f"module 'fedkl' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linprog, minimize_scalar
 
-from fedkl.tabular import Exact, Step, best_response, families, linear_programme, objectives
+from fedkl.tabular import (
+    Exact,
+    Family,
+    Step,
+    algorithms,
+    best_response,
+    families,
+    linear_programme,
+    objectives,
+)
 from fedkl.tabular.best_response import Moves
 from fedkl.tabular.objectives import Objective
 
@@ -197,3 +206,27 @@ def test_a_batch_gives_what_each_objective_gives_alone(version, batch):
         np.testing.assert_allclose(together[i], best_response(alone), atol=1e-13)
         for n in range(len(alone.gain)):
             np.testing.assert_array_equal(best_response(one(alone, n)), best_response(alone)[n])
+
+
+@pytest.mark.parametrize("agent", range(3))
+def test_the_closed_form_is_as_good_as_the_linear_programme_on_a_hundred_states(agent):
+    family = families.random(
+        agents=3, states=100, actions=5, gamma=0.05, seed=1, level=0.002, concentration=0.1
+    )
+    policy = np.random.default_rng(0).dirichlet(np.ones(5), 100)
+    h = objectives.paper(Exact(family, policy))[agent]
+    closed, programme = best_response(h), linear_programme.best_response(h)
+    assert h(closed) > 0
+    assert h(closed) == pytest.approx(h(programme), abs=1e-9)
+
+
+@pytest.mark.parametrize("version", [objectives.second_order, objectives.second_order_exact])
+def test_rounding_moves_nobody(version):
+    """All rewards are 0.1: advantages are 0, and computed as some 1e-17."""
+    drawn = families.random(agents=3, states=5, actions=3, gamma=0.9, seed=0)
+    family = Family(drawn.initial, drawn.transitions, 0 * drawn.rewards + 0.1, gamma=0.9)
+    at = Exact(family, np.random.default_rng(0).dirichlet(np.ones(3), 5))
+    objective = version(at)
+    np.testing.assert_array_equal(best_response(objective), objective.policy)
+    step = algorithms.line_search(at, family.weights)
+    np.testing.assert_array_equal(step.policy, at.policy)

@@ -263,7 +263,7 @@ def test_a_state_that_is_never_visited_has_no_level_of_heterogeneity_but_all_els
     family = families.chain(agents=2, states=3)
     at = Exact(family, [[1.0, 0.0]] * 3)
     np.testing.assert_array_equal(at.visitation[:, 1:], 0)
-    with pytest.raises(InvalidFamily, match=r"agent 0, state 1: the policy never gets there"):
+    with pytest.raises(InvalidFamily, match=r"agent 0, state 1: the policy does not get there"):
         _ = at.heterogeneity_matrix
     with pytest.raises(ValueError, match=r"Definition 1\) needs rho > 0"):
         _ = at.heterogeneity_level

@@ -107,16 +107,16 @@ def test_is_monotone_with_any_agents_in_any_round(name, at: Exact, numbers):
         w[index % N] += w.sum() == 0
         return w / w.sum()
 
-    result = iterate(at.family, ALGORITHMS[name](), 6, at.policy, weights)
+    result = iterate(at.family, ALGORITHMS[name], 6, at.policy, weights)
     assert result.monotone
     assert (result.guarantees >= -1e-11 * (1 + abs(at.value).max())).all()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_batch_gives_what_each_family_gives_alone(name, batch):
-    together = iterate(batch, ALGORITHMS[name](), 4)
+    together = iterate(batch, ALGORITHMS[name], 4)
     for i in range(2):
-        alone = iterate(batch[i], ALGORITHMS[name](), 4)
+        alone = iterate(batch[i], ALGORITHMS[name], 4)
         np.testing.assert_allclose(together.policy[i], alone.policy, atol=1e-10)
         for part in ("returns", "guarantees", "moved", "tv_max"):
             np.testing.assert_allclose(

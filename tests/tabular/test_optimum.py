@@ -148,3 +148,13 @@ def test_the_seed_determines_the_search(batch):
 def test_where_nothing_can_be_improved_all_is_reached():
     found = optimum.search(Family([[1.0]], np.ones((1, 1, 2, 1)), [[[1.0, 1.0]]], gamma=0.5))
     assert found.share(np.array(2.0), np.array(2.0)) == 1
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_shares_do_not_depend_on_the_unit_of_reward(scale):
+    drawn = families.random(agents=2, states=4, actions=3, gamma=0.9, seed=0)
+    family = Family(drawn.initial, drawn.transitions, scale * drawn.rewards, gamma=0.9)
+    best = optimum.search(family)
+    start = Exact(family, family.uniform_policy()).expected_return
+    assert best.share(start, start) == 0
+    assert best.share(start, best.found) == 1

@@ -136,7 +136,7 @@ def test_a_batch_of_steps_is_what_each_is_alone():
     [
         ([[[0.5, 0.6]] * 3] * 2, r"agent 0, state 0: the policy must sum to 1"),
         ([[[0.5, 0.5]] * 2] * 2, r"must end in the shape \(3, 2\)"),
-        ([[[0.5, 0.5]] * 3] * 5, r"shape mismatch"),
+        ([[[0.5, 0.5]] * 3] * 5, r"local policies are needed for 2 agents, not 5"),
     ],
 )
 def test_what_are_no_local_policies_is_refused(local, message):

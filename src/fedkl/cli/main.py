@@ -33,8 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         where = f"{error.filename}: " if error.filename else ""
         console.say(f"{where}{error.strerror or error}")
         sys.exit(2)
+    except MemoryError:
+        console.say("there is not enough memory for this")
+        sys.exit(2)
     except KeyboardInterrupt:
-        resumable = options.trains and options.run is not None
+        resumable = options.trains and options.run is not None and options.run.is_dir()
         hint = f"; go on with `fedkl resume {shlex.quote(str(options.run))}`" if resumable else ""
         console.say(f"interrupted{hint}")
         sys.exit(130)

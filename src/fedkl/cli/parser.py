@@ -124,7 +124,11 @@ def _add_theory(commands: _Commands) -> None:
 
     def add_families(sub: _Parser, default: int) -> None:
         sub.add_argument(
-            "--families", type=int, default=default, metavar="N", help=f"default {default}"
+            "--families",
+            type=int,
+            default=default,
+            metavar="N",
+            help=f"how many; {default}",
         )
         add_seed(sub, "of the first family")
 
@@ -134,7 +138,9 @@ def _add_theory(commands: _Commands) -> None:
         "--claim", action="append", default=[], metavar="NAME", help="only this; may be repeated"
     )
     sub.add_argument(
-        "--family", metavar="FILE.npz", help="draw policies on this family, not families"
+        "--family",
+        metavar="FILE.npz",
+        help="check on this family, drawing only policies and steps, --families times",
     )
     sub.add_argument("--json", action="store_true", help="print JSON")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +42,6 @@ _ONE_STEP_FOR_ALL = ("second-order-exact", "line-search")
 
 
 def verify(options: argparse.Namespace) -> None:
-    _check_families(options)
     claims = _claims(options.claim)
     family = None if options.family is None else _one_family(options.family)
     with bar(console.err, "families", options.families) as show:
@@ -55,7 +55,7 @@ def verify(options: argparse.Namespace) -> None:
         }
         console.out.print(strict_json.encode(record, indent=2).decode(), soft_wrap=True)
     else:
-        _print_claims(results)
+        _print_claims(results, options.family)
     if wrong := [result.claim.name for result in results if result.contradicts]:
         console.say(f"this contradicts docs/theory.md: {', '.join(wrong)}")
         sys.exit(1)
@@ -65,9 +65,7 @@ def iterate(options: argparse.Namespace) -> None:
     if options.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise UserError(f"--algorithm must be one of {names}, not {options.algorithm}")
-    if options.rounds < 0:
-        raise UserError(f"--rounds must be at least 0, not {options.rounds}")
-    family = _family(options)
+    family, settings = _family(options)
     weights = None
     if options.participants is not None:
         if options.algorithm in _ONE_STEP_FOR_ALL:
@@ -75,20 +73,14 @@ def iterate(options: argparse.Namespace) -> None:
                 f"{options.algorithm} makes one step for all agents: --participants has no meaning"
             )
         weights = draw_participants(family, options.participants, options.seed)
-    path = run_rounds(family, ALGORITHMS[options.algorithm](), options.rounds, weights=weights)
+    path = run_rounds(family, options.algorithm, options.rounds, weights=weights)
     best = optimum.search(family)
     share = best.share(path.returns[0], path.returns)
     if options.json:
         record = {
             "algorithm": options.algorithm,
             "family": options.family,
-            "seed": options.seed,
-            "agents": family.agents,
-            "states": family.states,
-            "actions": family.actions,
-            "gamma": float(family.gamma),
-            "heterogeneity": options.heterogeneity,
-            "level": options.level,
+            "settings": settings,
             "participants": options.participants,
             "returns": path.returns,
             "share_of_possible_improvement": share,
@@ -108,7 +100,6 @@ def iterate(options: argparse.Namespace) -> None:
 def report(options: argparse.Namespace) -> None:
     from fedkl.report.theory import write_theory_report
 
-    _check_families(options)
     page = write_theory_report(
         options.directory,
         options.families,
@@ -118,35 +109,27 @@ def report(options: argparse.Namespace) -> None:
     console.out.print(f"report: {page}", soft_wrap=True)
 
 
-def _check_families(options: argparse.Namespace) -> None:
-    if options.families < 1:
-        raise UserError(f"--families must be at least 1, not {options.families}")
-    if options.seed < 0:
-        raise UserError(f"--seed must be at least 0, not {options.seed}")
-
-
-def _family(options: argparse.Namespace) -> Family:
+def _family(options: argparse.Namespace) -> tuple[Family, dict[str, Any]]:
+    """The family that `iterate` runs on, and what it was made with."""
     kind = options.family if options.family in _FAMILIES else "file"
-    if options.seed < 0:
-        raise UserError(f"--seed must be at least 0, not {options.seed}")
-    taken = dict(_FAMILIES[kind])
+    settings = dict(_FAMILIES[kind])
     for name in _FAMILIES["random"]:
         given = getattr(options, name)
-        if given is not None and name not in taken:
+        if given is not None and name not in settings:
             raise UserError(f"--{name} is not an option of --family {options.family}")
         if given is not None:
-            taken[name] = given
-    # What was left out is what it is by default, for the record too.
-    vars(options).update(taken)
+            settings[name] = given
     if kind == "file":
         if not options.family.endswith(".npz"):
             raise UserError(
                 f"--family must be random, grid, chain or FILE.npz, not {options.family}"
             )
-        return _one_family(options.family)
+        return _one_family(options.family), settings
     if kind == "random":
-        return families.random(**taken, seed=options.seed)
-    return families.windy_grid(**taken) if kind == "grid" else families.chain(**taken)
+        settings["seed"] = options.seed
+        return families.random(**settings), settings
+    make = families.windy_grid if kind == "grid" else families.chain
+    return make(**settings), settings
 
 
 def _one_family(path: str) -> Family:
@@ -164,14 +147,14 @@ def _claims(names: Sequence[str]) -> Sequence[Claim]:
     return [known[name] for name in names] or CLAIMS
 
 
-def _print_claims(results: Sequence[Result]) -> None:
+def _print_claims(results: Sequence[Result], family: str | None) -> None:
     header = f"{'claim':<28}{'checks':>9}{'violations':>12}{'penalty/gap':>18}  verdict"
     console.out.print(header)
     for result in results:
         claim = result.claim
         tight = "" if result.tightest is None else f"{result.tightest:.2f} | {result.typical:.1f}"
         console.out.print(
-            f"{claim.name:<28}{result.checks:>9,}{result.violations:>12,}{tight:>18}  "
+            f"{claim.name:<28}{result.checks:>9,} {result.violations:>11,} {tight:>17}  "
             f"{result.outcome}{_remark(result)}",
             soft_wrap=True,
         )
@@ -181,7 +164,8 @@ def _print_claims(results: Sequence[Result]) -> None:
         "attained, less is too little.\npromises: to how many policies a bound promises an "
         "improvement at gamma >= 2 - sqrt(3); vacuous: to none.\nAA_n is agent n's policy "
         "advantage; docs/theory.md has all notation and proofs.\n"
-        "A counterexample of seed S, alone: fedkl theory verify --families 1 --seed S",
+        "A counterexample of seed S, alone: fedkl theory verify --families 1 --seed S"
+        + ("" if family is None else f" --family {shlex.quote(family)}"),
         soft_wrap=True,
     )
 
@@ -199,7 +183,7 @@ def _print_rounds(
     columns = f"{'round':>7}{'return':>16}{'share':>9}{'guaranteed':>14}"
     console.out.print(f"{columns}{'agents moved':>14}{'TV max':>10}")
     for index in _shown(rounds):
-        line = f"{index:>7}{path.returns[index]:>16.5f}{share[index]:>9.3f}"
+        line = f"{index:>7} {path.returns[index]:>15.5f} {share[index]:>8.3f}"
         if index:
             promised = path.guarantees[index - 1]
             guarantee = "nothing" if np.isnan(promised) else f"{promised:.3g}"

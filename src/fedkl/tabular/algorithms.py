@@ -13,6 +13,7 @@ import numpy as np
 
 from fedkl.tabular import bounds, objectives
 from fedkl.tabular.best_response import Moves, best_response
+from fedkl.tabular.distances import differ
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.objectives import Objective
 from fedkl.tabular.step import Step
@@ -60,7 +61,7 @@ def second_order_exact(at: Exact, weights: FloatArray, memory: FloatArray | None
     return Round(
         policy=local[..., 0, :, :],
         guarantee=objective(local)[..., 0],
-        moved=(local != objective.policy).any(axis=(-2, -1)),
+        moved=differ(local, objective.policy),
     )
 
 
@@ -81,7 +82,7 @@ def common_radius(at: Exact, weights: FloatArray, memory: FloatArray | None = No
         charge = bounds.second_order_charge(Step(at, policy[..., None, :, :]))
         promise = (weights * moves.gain(radii)).sum(axis=-1)
         promise -= (at.family.weights * charge).sum(axis=-1)
-        moved = (local != objective.policy).any(axis=(-2, -1))
+        moved = differ(local, objective.policy)
         best = _better(best, Round(policy, promise, moved))
     return best
 
@@ -90,11 +91,12 @@ def line_search(at: Exact, weights: FloatArray, memory: FloatArray | None = None
     """The server tries radii along M; the agents report their returns; the best is kept."""
     moves = Moves.of(objectives.second_order_exact(at))
     shape = at.expected_return.shape
-    best = Round(at.policy, np.zeros(shape), np.zeros((*shape, 1), dtype=bool))
+    # What rises by no more than rounding does not count.
+    best = Round(at.policy, at.rounding, np.zeros((*shape, 1), dtype=bool))
     for radius in RADII[:-1:2]:
         policy = moves.policy(np.full((*shape, 1), radius))[..., 0, :, :]
         rise = Exact(at.family, policy).expected_return - at.expected_return
-        moved = (policy != at.policy).any(axis=(-2, -1))[..., None]
+        moved = differ(policy, at.policy)[..., None]
         best = _better(best, Round(policy, rise, moved))
     # The rise was measured, not promised: all that is known beforehand is that nothing is lost.
     return Round(best.policy, np.zeros(shape), best.moved)
@@ -105,7 +107,7 @@ def _each_agent(at: Exact, weights: FloatArray, objective: Objective) -> Round:
     return Round(
         policy=Step(at, local).averaged(weights),
         guarantee=(weights * objective(local)).sum(axis=-1),
-        moved=(local != objective.policy).any(axis=(-2, -1)),
+        moved=differ(local, objective.policy),
     )
 
 

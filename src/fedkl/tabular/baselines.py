@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from fedkl.tabular.algorithms import Algorithm, Round
+from fedkl.tabular.distances import differ
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.validation import FloatArray
 
@@ -14,7 +15,8 @@ from fedkl.tabular.validation import FloatArray
 def qavg(local_steps: int = 1, step_size: float = 1.0) -> Algorithm:
     """Agents iterate Q-values by themselves, the server averages them; the policy is greedy.
 
-    With one local step of size 1 this is value iteration on the averaged MDP.
+    With one local step of size 1 this is value iteration on the averaged MDP. It starts from Q = 0,
+    whatever the policy is.
 
     Args:
         local_steps: E, the iterations of an agent in a round.
@@ -67,7 +69,7 @@ def _qavg(
         Q = (1 - step_size) * Q + step_size * target
     averaged = np.einsum("...n,...nsa->...sa", weights, Q)
     policy = np.eye(family.actions)[averaged.argmax(axis=-1)]
-    moved = (policy != at.policy).any(axis=(-2, -1))
+    moved = differ(policy, at.policy)
     return Round(
         policy, None, np.broadcast_to(moved[..., None], (*moved.shape, family.agents)), averaged
     )
@@ -87,5 +89,5 @@ def _pavg(
         gradient = Exact(alone, local).weighted_advantage[..., 0, :, :]
         local = project(local + step_size * gradient)
     policy = np.einsum("...n,...nsa->...sa", weights, local)
-    moved = (local != at.policy[..., None, :, :]).any(axis=(-2, -1))
+    moved = differ(local, at.policy[..., None, :, :])
     return Round(policy, None, moved)

@@ -36,7 +36,9 @@ class Moves:
         """The moves of an objective."""
         order = np.argsort(objective.gain, axis=-1, kind="stable")
         gain = np.take_along_axis(objective.gain, order, axis=-1)
-        worth = np.maximum(gain[..., -1:] - gain - objective.price[..., None], 0.0)
+        worth = gain[..., -1:] - gain - objective.price[..., None]
+        # Else an agent at a stationary point would be moved by rounding.
+        worth = np.where(worth > objective.rounding[..., None], worth, 0.0)
         return Moves(order, np.take_along_axis(objective.policy, order, axis=-1), worth)
 
     def within(self, radius: FloatArray) -> FloatArray:

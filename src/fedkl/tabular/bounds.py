@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkl.tabular.distances import frobenius, span, total_variation
+from fedkl.tabular.distances import frobenius, inner, span, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import check_weights
 from fedkl.tabular.step import Step
@@ -224,6 +224,14 @@ def agent_curvature(at: Exact) -> FloatArray:
     """C_k = 2 gamma sigma_k / (1-gamma)^2, sigma_k = max_s span_a A_k(s), [..., N]."""
     gamma = _gamma(at)
     return 2 * gamma * at.advantage_span.max(axis=-1) / (1 - gamma) ** 2
+
+
+def printed_expansion(at: Exact) -> FloatArray:
+    """What the proof of Lemma 6 expands ||B_n||_F to, [..., N]."""
+    rho, A = at.visitation, at.advantage
+    ratio = rho[..., None, :, :] / rho[..., :, None, :]  # [..., n, k, S]
+    difference = ratio[..., None] * A[..., None, :, :, :] - A[..., :, None, :, :]
+    return (at.family.weights[..., None, :] * inner(difference, difference)).sum(axis=-1)
 
 
 def _times(constant: FloatArray, divergence: FloatArray) -> FloatArray:

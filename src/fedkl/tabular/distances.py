@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from fedkl.tabular.validation import FloatArray
@@ -36,7 +37,15 @@ def span(x: FloatArray) -> FloatArray:
 
 def frobenius(x: FloatArray) -> FloatArray:
     """The Frobenius norm over the last two axes."""
-    return np.sqrt((x**2).sum(axis=(-2, -1)))
+    # Scaled, for where rho is tiny the entries of B are so large that their squares overflow.
+    size = abs(x).max(axis=(-2, -1), keepdims=True)
+    scaled = x / np.where(size > 0, size, 1.0)
+    return size[..., 0, 0] * np.sqrt((scaled**2).sum(axis=(-2, -1)))
+
+
+def differ(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
+    """Whether two policies differ anywhere, over the last two axes."""
+    return np.asarray((x != y).any(axis=(-2, -1)))
 
 
 def inner(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from fedkl.tabular.distances import frobenius, inner, span
 from fedkl.tabular.family import Family, check_policy
-from fedkl.tabular.validation import FloatArray, InvalidFamily
+from fedkl.tabular.validation import FloatArray, InvalidFamily, place
 
 
 class Exact:
@@ -30,6 +30,13 @@ class Exact:
     def __init__(self, family: Family, policy: ArrayLike) -> None:
         self.family = family
         self.policy = check_policy(family, policy)
+        try:
+            np.broadcast_shapes(family.batch, self.policy.shape[:-2])
+        except ValueError as error:
+            raise InvalidFamily(
+                f"policies of the batch {self.policy.shape[:-2]} do not fit families of the batch "
+                f"{family.batch}"
+            ) from error
 
     @cached_property
     def _one_minus_gamma_p(self) -> FloatArray:
@@ -72,6 +79,12 @@ class Exact:
         return (self.family.weights * self.agent_returns).sum(axis=-1)
 
     @cached_property
+    def rounding(self) -> FloatArray:
+        """How far returns computed here may be off, generously, [...]."""
+        size = abs(self.value).max(axis=(-2, -1)) + abs(self.family.rewards).max(axis=(-3, -2, -1))
+        return 1e-12 * size / (1 - self.family.gamma)
+
+    @cached_property
     def weighted_advantage(self) -> FloatArray:
         """D_n A_n: what agent n's policy advantage is linear in (eq. 16). [..., N, S, A]"""
         return self.visitation[..., None] * self.advantage
@@ -94,10 +107,10 @@ class Exact:
             ValueError: if some agent never visits some state, for then B_n divides by zero.
         """
         if (self.visitation <= 0).any():
-            *_, agent, state = np.argwhere(self.visitation <= 0)[0]
+            where = np.argwhere(self.visitation <= 0)[0]
             raise InvalidFamily(
-                f"agent {agent}, state {state}: the policy never gets there (rho = 0), and the "
-                "level of heterogeneity (Definition 1) needs rho > 0"
+                f"{place(where, ('agent', 'state'))}: the policy does not get there (rho = 0, or "
+                "too small to tell), and the level of heterogeneity (Definition 1) needs rho > 0"
             )
         return self.weighted_heterogeneity / self.visitation[..., None]
 

@@ -61,6 +61,8 @@ def random(
             f"concentration must be finite and at least {_LEAST_CONCENTRATION:g}, "
             f"not {concentration:g}"
         )
+    if seed < 0:
+        raise InvalidFamily(f"the seed must be at least 0, not {seed}")
     rng = np.random.default_rng(seed)
 
     def mixed(what: Heterogeneity, draws: FloatArray) -> FloatArray:

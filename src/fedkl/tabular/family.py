@@ -81,13 +81,16 @@ class Family:
                     f"{name} must have the shape {shape} for {N} agents, {S} states and {A} "
                     f"actions, not {array.shape}"
                 )
-        check_discount(np.asarray(gamma), batch)
+        discount = check_discount(gamma, batch)
         check_finite("rewards", arrays["rewards"][0], ("agent", "state", "action"))
         check_distributions("initial", arrays["initial"][0], ("agent",), "state")
         check_distributions("transitions", P, ("agent", "state", "action"), "next state")
         check_distributions("weights", arrays["weights"][0], (), "agent")
         self._set({name: array for name, (array, _) in arrays.items()})
-        self._set({"gamma": np.broadcast_to(np.array(gamma, dtype=np.float64), batch)})
+        self._set({"gamma": discount})
+
+    def __setstate__(self, arrays: dict[str, FloatArray]) -> None:
+        self._set(arrays)  # else a copy or an unpickled family could be written to
 
     def _set(self, arrays: dict[str, FloatArray]) -> None:
         for name, array in arrays.items():
@@ -205,9 +208,11 @@ def load(path: Path | str) -> Family:
             if not isinstance(contents, np.lib.npyio.NpzFile):
                 raise InvalidFamily(refused)
             arrays = {name: contents[name] for name in contents.files}
-    except FileNotFoundError as error:
-        raise InvalidFamily(f"cannot read a family from {path}: it does not exist") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except OSError as error:
+        # NumPy raises one of its own, without a number, for what is no file of arrays.
+        why = error.strerror or "not an .npz file of arrays"
+        raise InvalidFamily(f"cannot read a family from {path}: {why}") from error
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidFamily(refused) from error
     known = [f.name for f in fields(Family)]
     for name in known:

@@ -15,17 +15,14 @@ from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import Family, check_weights
 from fedkl.tabular.validation import FloatArray, InvalidFamily
 
-# What rounding may take off a return, relative to its size.
-_ROUNDING = 1e-12
-
-ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
-    "paper": lambda: algorithms.paper,
-    "second-order": lambda: algorithms.second_order,
-    "second-order-exact": lambda: algorithms.second_order_exact,
-    "common-radius": lambda: algorithms.common_radius,
-    "line-search": lambda: algorithms.line_search,
-    "qavg": baselines.qavg,
-    "pavg": baselines.pavg,
+ALGORITHMS: dict[str, Algorithm] = {
+    "paper": algorithms.paper,
+    "second-order": algorithms.second_order,
+    "second-order-exact": algorithms.second_order_exact,
+    "common-radius": algorithms.common_radius,
+    "line-search": algorithms.line_search,
+    "qavg": baselines.qavg(),
+    "pavg": baselines.pavg(),
 }
 
 
@@ -74,6 +71,8 @@ def iterate(
         RuntimeError: if the objective rose by less than an algorithm guaranteed, which would be
             a defect of ours or a hole in a proof.
     """
+    if rounds < 0:
+        raise InvalidFamily(f"rounds must be at least 0, not {rounds}")
     run = _algorithm(algorithm)
     at = Exact(family, family.uniform_policy() if policy is None else policy)
     returns, guarantees, moved, tv_max = [at.expected_return], [], [], []
@@ -87,9 +86,11 @@ def iterate(
             raise InvalidFamily(f"round {index}: {error}") from error
         new = Exact(family, result.policy)
         rise = new.expected_return - at.expected_return
-        rounding = _rounding(new)
+        rounding = np.maximum(at.rounding, new.rounding)
         monotone &= bool((rise >= -rounding).all())
         promised = np.full(rise.shape, np.nan) if result.guarantee is None else result.guarantee
+        if result.guarantee is not None and not np.isfinite(promised).all():
+            raise InvalidFamily(f"round {index}: what is promised is too large to compute")
         if (rise < promised - rounding).any():
             worst = float((rise - promised).min())
             raise RuntimeError(f"round {index}: eta rose by {-worst:.3g} less than guaranteed")
@@ -116,13 +117,7 @@ def _algorithm(algorithm: str | Algorithm) -> Algorithm:
         raise InvalidFamily(
             f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}"
         )
-    return ALGORITHMS[algorithm]()
-
-
-def _rounding(at: Exact) -> FloatArray:
-    """What rounding may take off eta; the agents' returns may be large and cancel in it. [...]"""
-    size = 1 + (at.family.weights * abs(at.agent_returns)).sum(axis=-1)
-    return _ROUNDING * size / (1 - at.family.gamma)
+    return ALGORITHMS[algorithm]
 
 
 def _share_moved(moved: np.ndarray, weights: FloatArray) -> FloatArray:

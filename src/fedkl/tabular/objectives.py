@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Objective:
         price: of a unit of total variation in a state, [..., S].
         linear: of the largest total variation, [...].
         quadratic: of its square, [...].
+        rounding: how far gains in a state may be off, [..., S]; what is less counts as nothing.
     """
 
     policy: FloatArray
@@ -31,6 +33,11 @@ class Objective:
     price: FloatArray
     linear: FloatArray
     quadratic: FloatArray
+    rounding: FloatArray = field(default_factory=lambda: np.zeros(1))
+
+    def __getitem__(self, index: Any) -> Objective:
+        """A part of a batch of objectives."""
+        return Objective(*(getattr(self, f.name)[index] for f in fields(self)))
 
     def __call__(self, candidate: FloatArray) -> FloatArray:
         """The objective of a policy Pi', [...]."""
@@ -97,6 +104,13 @@ def _objective(
         policy=np.broadcast_to(at.policy[..., None, :, :], gain.shape),
         gain=gain,
         price=np.broadcast_to(price, gain.shape[:-1]),
+        rounding=np.broadcast_to(_rounding(at), gain.shape[:-1]),
         linear=zero if linear is None else linear + zero,
         quadratic=zero if quadratic is None else quadratic + zero,
     )
+
+
+def _rounding(at: Exact) -> FloatArray:
+    """How far the entries of D_n A_n and M may be off in a state, [..., 1, S]."""
+    size = abs(at.action_value).max(axis=(-3, -2, -1)) / (1 - at.family.gamma)
+    return 1e-14 * size[..., None, None] * at.visitation.max(axis=-2)[..., None, :]

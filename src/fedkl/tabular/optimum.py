@@ -31,16 +31,18 @@ class Optimum:
         policy: the best policy found, [..., S, A].
         found: its return, [...].
         ceiling: sum_n q_n max eta_n, which no common policy exceeds, [...].
+        rounding: how far returns may be off, [...].
     """
 
     policy: FloatArray
     found: FloatArray
     ceiling: FloatArray
+    rounding: FloatArray
 
     def share(self, start: FloatArray, reached: FloatArray) -> FloatArray:
         """The share of the possible improvement over `start` that was reached; 1 if none is."""
         room = self.found - start
-        possible = room > _NOTHING * (1 + abs(start))
+        possible = room > self.rounding
         return np.where(possible, (reached - start) / np.where(possible, room, 1.0), 1.0)
 
 
@@ -66,9 +68,9 @@ def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
         [uniform[..., None, :, :], 0.9 * greedy + 0.1 * uniform[..., None, :, :], draws], axis=-3
     )
     best = _best(family, _climbed(Exact(family[..., None], starts)))
-    while True:
+    for _ in range(_ROUNDS):
         # Another action in one state may lead on where no small step does.
-        switched = _climbed(_best(family, Exact(family[..., None], _switches(best.policy))))
+        switched = _climbed(_switched(best))
         higher = _rises(best, switched)
         if not higher.any():
             break
@@ -79,6 +81,7 @@ def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
         policy=best.policy,
         found=best.expected_return,
         ceiling=(family.weights * alone).sum(axis=-1),
+        rounding=best.rounding,
     )
 
 
@@ -97,18 +100,23 @@ def _best(family: Family, at: Exact) -> Exact:
     return Exact(family, np.take_along_axis(at.policy, best, axis=-3)[..., 0, :, :])
 
 
-def _switches(policy: FloatArray) -> FloatArray:
-    """All policies that differ by taking one action for certain in one state, [..., K, S, A]."""
-    S, A = policy.shape[-2:]
-    state, action = (index.ravel() for index in np.indices((S, A)))
-    switched = np.repeat(policy[..., None, :, :], S * A, axis=-3)
-    switched[..., np.arange(S * A), state, :] = np.eye(A)[action]
-    return switched
+def _switched(at: Exact) -> Exact:
+    """The best policy that takes one action for certain in one state, and is else the same."""
+    S, A = at.policy.shape[-2:]
+    best = at
+    for state in range(S):
+        options = np.repeat(at.policy[..., None, :, :], A, axis=-3)
+        options[..., np.arange(A), state, :] = np.eye(A)
+        switched = _best(at.family, Exact(at.family[..., None], options))
+        higher = switched.expected_return > best.expected_return
+        policy = np.where(higher[..., None, None], switched.policy, best.policy)
+        best = Exact(at.family, policy)
+    return best
 
 
 def _rises(before: Exact, after: Exact) -> NDArray[np.bool_]:
-    size = 1 + abs(before.expected_return)
-    return np.asarray(after.expected_return > before.expected_return + _NOTHING * size)
+    least = np.maximum(before.rounding, _NOTHING * abs(before.expected_return))
+    return np.asarray(after.expected_return > before.expected_return + least)
 
 
 def policy_iteration(family: Family) -> FloatArray:
@@ -121,9 +129,10 @@ def policy_iteration(family: Family) -> FloatArray:
         raise ValueError("policy iteration solves one MDP, not a family of several agents")
     policy = family.uniform_policy()
     while True:
-        advantage = Exact(family, policy).advantage[..., 0, :, :]
+        at = Exact(family, policy)
+        advantage = at.advantage[..., 0, :, :]
         # An action must be better by more than rounding, or two equal ones would alternate.
-        scale = 1e-10 * (1 + abs(advantage).max(axis=(-2, -1), keepdims=True))
+        scale = at.rounding[..., None, None]
         current = (policy * advantage).sum(axis=-1, keepdims=True)
         better = advantage.max(axis=-1, keepdims=True) > current + scale
         stays = ~better & (policy.max(axis=-1, keepdims=True) == 1)

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from fedkl.tabular import families, objectives
+from fedkl.tabular import algorithms, families, objectives
 from fedkl.tabular.best_response import Moves
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import Family
@@ -21,6 +22,7 @@ from fedkl.tabular.validation import FloatArray
 
 AGENTS, STATES, ACTIONS = (2, 3, 4), (1, 2, 4, 7), (2, 3, 4)
 GAMMAS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.267, 0.269, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
+_ROUNDS = 20
 _DRAWS = 20  # cases for each family: five ways to step from four kinds of policy
 
 
@@ -43,11 +45,34 @@ class Sample:
         """The exact quantities at the global policies, batch [F, D]."""
         return self.step.before
 
-    @cached_property
+    @property
     def rounding(self) -> FloatArray:
         """How far the computed returns may be off, generously, [F, D]."""
-        size = 1 + abs(self.at.value).max(axis=(-2, -1))
-        return 1e-12 * size / (1 - self.at.family.gamma)
+        return self.at.rounding
+
+    @cached_property
+    def paper_rounds(self) -> list[PaperRound]:
+        """Some rounds of Algorithm 1 from the global policies on."""
+        rounds, at = [], self.at
+        for _ in range(_ROUNDS):
+            result = algorithms.paper(at, self.weights)
+            after = Exact(at.family, result.policy)
+            rounds.append(PaperRound(at, after, np.asarray(result.guarantee)))
+            at = after
+        return rounds
+
+
+class PaperRound(NamedTuple):
+    """A round of Algorithm 1: at which policies it starts and ends, and what it promises [F, D]."""
+
+    before: Exact
+    after: Exact
+    promise: FloatArray
+
+    @property
+    def rise(self) -> FloatArray:
+        """Of the global return, [F, D]."""
+        return self.after.expected_return - self.before.expected_return
 
 
 def samples(seeds: Iterable[int], family: Family | None = None) -> Iterator[Sample]:

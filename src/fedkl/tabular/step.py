@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from fedkl.tabular.distances import inner, kl_divergence, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.family import check_policy, check_weights
-from fedkl.tabular.validation import FloatArray
+from fedkl.tabular.validation import FloatArray, InvalidFamily
 
 
 class Step:
@@ -26,6 +26,11 @@ class Step:
         self.before = before
         axes = ("state",) if np.ndim(local) == 2 else ("agent", "state")
         given = check_policy(before.family, local, axes)
+        agents = 1 if given.ndim == 2 else given.shape[-3]
+        if agents not in (1, before.family.agents):
+            raise InvalidFamily(
+                f"local policies are needed for {before.family.agents} agents, not {agents}"
+            )
         sizes = (before.family.agents, *given.shape[-2:])
         self.local = np.broadcast_to(given, np.broadcast_shapes(given.shape, sizes))
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from fedkl.tabular import families, objectives, optimum
 from fedkl.tabular.best_response import best_response
-from fedkl.tabular.distances import frobenius
+from fedkl.tabular.distances import differ, frobenius
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.families import Heterogeneity
 from fedkl.tabular.family import Family
-from fedkl.tabular.iteration import ALGORITHMS, iterate
+from fedkl.tabular.iteration import iterate
 from fedkl.tabular.objectives import Objective
 from fedkl.tabular.sampling import samples
 from fedkl.tabular.validation import FloatArray
@@ -225,7 +225,7 @@ def movement(setting: Setting, count: int, gammas: FloatArray, seed: int = 0) ->
     shares = {}
     for name, make in OBJECTIVES.items():
         objective = make(at)
-        moved = (best_response(objective) != objective.policy).any(axis=(-2, -1))
+        moved = differ(best_response(objective), objective.policy)
         shares[name] = moved.mean(axis=(0, 2))
     return Movement(setting, gammas, shares)
 
@@ -247,7 +247,7 @@ def improvement(
     family = _families(setting, count, seed)
     best = optimum.search(family, seed)
     start = Exact(family, family.uniform_policy()).expected_return
-    paths = {name: iterate(family, ALGORITHMS[name](), rounds[name]) for name in rounds}
+    paths = {name: iterate(family, name, rounds[name]) for name in rounds}
     return Improvement(
         setting=setting,
         shares={name: best.share(start, path.returns) for name, path in paths.items()},

@@ -13,6 +13,7 @@ FloatArray = NDArray[np.float64]
 
 # How far a distribution may be from summing to one: what rounding in a user's own code leaves.
 _SUM_TOLERANCE = 1e-9
+_LEAST_HORIZON = 1e-8  # the smallest 1 - gamma
 
 
 class InvalidFamily(UserError, ValueError):  # noqa: N818 - it is named for what is wrong
@@ -29,6 +30,8 @@ def as_array(name: str, value: Any, axes: int, first: str = "agent") -> FloatArr
         first: what the first axis of nested lists counts, in a message.
     """
     try:
+        if np.iscomplexobj(value):
+            raise TypeError("complex numbers")
         array = np.array(value, dtype=np.float64)
     except (ValueError, TypeError) as error:
         shapes = [np.shape(part) for part in value] if _shapes_differ(value) else []
@@ -46,6 +49,14 @@ def as_array(name: str, value: Any, axes: int, first: str = "agent") -> FloatArr
     return array
 
 
+def _is_regular(value: Any) -> bool:
+    try:
+        np.asarray(value)
+    except ValueError:
+        return False
+    return True
+
+
 def _shapes_differ(value: Any) -> bool:
     """Whether a list of arrays is no array because they differ in shape."""
     try:
@@ -54,13 +65,20 @@ def _shapes_differ(value: Any) -> bool:
         return False
 
 
-def check_discount(gamma: NDArray[Any], batch: tuple[int, ...]) -> None:
-    """Raises unless gamma lies in (0, 1), and is one number or one for each of a batch."""
+def check_discount(value: Any, batch: tuple[int, ...]) -> FloatArray:
+    """Gamma, which must lie in (0, 1) and be one number or one for each of a batch, [...]."""
+    gamma = np.asarray(value) if _is_regular(value) else np.array(None)
     if gamma.dtype.kind not in "fiu" or not ((gamma > 0) & (gamma < 1)).all():
         shown = gamma if gamma.dtype.kind in "fiu" else repr(gamma.tolist())
         raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {shown}")
     if gamma.shape not in ((), batch):
         raise InvalidFamily(f"gamma must be one number or have the shape {batch} of the batch")
+    if (gamma > 1 - _LEAST_HORIZON).any():
+        raise InvalidFamily(
+            f"gamma must be at most 1 - {_LEAST_HORIZON:g}, not {gamma}: beyond that rounding "
+            "drowns what is computed"
+        )
+    return np.broadcast_to(gamma.astype(np.float64), batch)
 
 
 def check_finite(name: str, array: FloatArray, axes: tuple[str, ...]) -> None:
@@ -69,7 +87,7 @@ def check_finite(name: str, array: FloatArray, axes: tuple[str, ...]) -> None:
     if bad.any():
         where = np.argwhere(bad)[0]
         raise InvalidFamily(
-            f"{_place(where, axes)}: {name} must be finite, not {array[tuple(where)]}"
+            f"{place(where, axes)}: {name} must be finite, not {array[tuple(where)]}"
         )
 
 
@@ -80,18 +98,18 @@ def check_distributions(name: str, array: FloatArray, axes: tuple[str, ...], ove
         where = np.argwhere(array < 0)[0]
         value = array[tuple(where)]
         raise InvalidFamily(
-            f"{_place(where, (*axes, over))}: {name} must not be negative: {value:g}"
+            f"{place(where, (*axes, over))}: {name} must not be negative: {value:g}"
         )
     sums = array.sum(axis=-1)
     bad = abs(sums - 1) > _SUM_TOLERANCE
     if bad.any():
         where = np.argwhere(bad)[0]
         total = sums[tuple(where)]
-        place = f"{_place(where, axes)}: " if where.size else ""
-        raise InvalidFamily(f"{place}{name} must sum to 1 over {over}s, not to {total:.10g}")
+        at = f"{place(where, axes)}: " if where.size else ""
+        raise InvalidFamily(f"{at}{name} must sum to 1 over {over}s, not to {total:.10g}")
 
 
-def _place(where: NDArray[np.intp], axes: tuple[str, ...]) -> str:
+def place(where: NDArray[np.intp], axes: tuple[str, ...]) -> str:
     """Words for an index, of which the first numbers are those of a batch."""
     extra = len(where) - len(axes)
     batch = [f"family {', '.join(str(i) for i in where[:extra])}"] if extra else []

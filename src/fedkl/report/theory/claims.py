@@ -20,6 +20,7 @@ _CLASSES = {
     "false": "false",
     "no counterexample found": "open",
     "not checked": "open",
+    "holds, vacuity not asked": "holds",
 }
 
 
@@ -40,6 +41,7 @@ _WORDS = {
     "holds but vacuous": ("holds but is vacuous", "hold but are vacuous"),
     "false": ("is false", "are false"),
     "no counterexample found": ("is not refuted here", "are not refuted here"),
+    "holds, vacuity not asked": ("holds at these gammas", "hold at these gammas"),
     "not checked": ("was not checked", "were not checked"),
 }
 

@@ -13,8 +13,7 @@ from fedkl.report.theory.claims import THRESHOLD
 from fedkl.tabular import bounds, counterexamples, families, objectives
 from fedkl.tabular.best_response import best_response
 from fedkl.tabular.claims import VACUOUS_FROM
-from fedkl.tabular.claims.heterogeneity import printed_expansion
-from fedkl.tabular.distances import frobenius, total_variation
+from fedkl.tabular.distances import differ, frobenius, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.sampling import Sample, samples
 from fedkl.tabular.validation import FloatArray
@@ -85,7 +84,7 @@ def _bandit() -> Example:
         objective = objectives.paper(Exact(family, family.uniform_policy()))
         best = best_response(objective)
         gained = float(objective(best)[0])
-        moves = bool((best != objective.policy).any())
+        moves = bool(differ(best, objective.policy).any())
         does = f"moves and is promised {number(gained)}" if moves else "stays where it is"
         said.append(f"at gamma = {gamma:g} it {does}")
         numbers[f"{gamma:g}"] = {"moves": moves, "promised": gained}
@@ -162,7 +161,7 @@ def _frobenius(result: Result) -> Example | None:
     if result.counterexample is None:
         return None
     sample = next(samples([result.counterexample]))
-    printed = printed_expansion(sample.at)
+    printed = bounds.printed_expansion(sample.at)
     # Both sides at one policy are enough; the first that is refuted is the plainest.
     case = _clearest(result, sample, 0 * printed)
     level, total = float(sample.at.heterogeneity_level[case]), float(printed[case])

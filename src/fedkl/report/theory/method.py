@@ -45,9 +45,9 @@ def method(
         (
             "Tolerance",
             "All quantities are solved for, not sampled, in double precision. A violation among "
-            "returns must exceed 10⁻¹² (1 + max |V|) / (1 \N{MINUS SIGN} gamma), which is more "
-            "than rounding can make up. That nothing was violated proves nothing; the proofs are "
-            "in docs/theory.md.",
+            "returns must exceed 10⁻¹² (max |R| + max |V|) / (1 \N{MINUS SIGN} gamma), which is "
+            "more than rounding can make up. That nothing was violated proves nothing; the proofs "
+            "are in docs/theory.md.",
         ),
         (
             "Vacuous",
@@ -69,8 +69,9 @@ def method(
             f"{studies.GAMMA:g}, from the uniform policy. One policy has to serve all agents, and "
             "the best one is no MDP's, so the best known is taken: the best of line searches from "
             "many starts (uniform, every agent's own best policy, that of the averaged MDP, and "
-            "random ones). Nothing can exceed the ceiling, the return if every agent played its "
-            f"own best policy; the best known comes {ceilings}. The rest is what one policy for "
+            "random ones), and of switching single actions from there. Nothing can exceed the "
+            "ceiling, the return if every agent played its own best policy; the best known comes "
+            f"{ceilings}. The rest is what one policy for "
             "all cannot have, or what the search did not find.",
         ),
         (
@@ -79,8 +80,9 @@ def method(
         ),
         (
             "Slopes",
-            f"The first {sizes.slope_families} of such families, one random policy each; "
-            f"{found.slopes.left_out} agents whose B_n or A_n is zero are left out.",
+            f"{sizes.slope_families} families as those that claims are checked on, one random "
+            f"policy each; {found.slopes.left_out} agents whose B_n, A_n or their sum is zero are "
+            "left out.",
         ),
         (
             "Versions",

@@ -21,7 +21,7 @@ from fedkl.runs import explain_os_errors, strict_json, write_atomically
 from fedkl.runs.files import make_directory
 from fedkl.tabular.claims import CLAIMS
 from fedkl.tabular.studies import Sizes, study
-from fedkl.tabular.verification import verify
+from fedkl.tabular.verification import check_counts, verify
 
 
 def write_theory_report(
@@ -50,13 +50,14 @@ def write_theory_report(
     """
     directory = Path(directory)
     require_matplotlib()
-    for name, value, least in (("families", families, 1), ("seed", seed, 0)):
-        if value < least:
-            raise UserError(f"{name} must be at least {least}, not {value}")
+    check_counts(families, seed)
     # What cannot be written is refused before anything is computed.
     with explain_os_errors("write", directory):
         make_directory(directory)
         make_directory(directory / "figures")
+    for name in ("theory.html", "theory.json"):
+        if (directory / name).is_dir():
+            raise UserError(f"cannot write {directory / name}: it is a directory")
     show(f"checking {len(CLAIMS)} claims on {families:,} families")
     results = verify(families, seed)
     studies = study(sizes or Sizes(), seed, show)

@@ -7,7 +7,7 @@ import numpy as np
 from fedkl.tabular import bounds
 from fedkl.tabular.claims.base import BoolArray, Claim, Finding, implication, inequality
 from fedkl.tabular.counterexamples import alike, shaped
-from fedkl.tabular.distances import frobenius, inner
+from fedkl.tabular.distances import frobenius
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.sampling import Sample
 from fedkl.tabular.step import Step
@@ -27,8 +27,8 @@ def _different_means_positive(sample: Sample) -> Finding:
     family = shaped(sample.at.family)
     at = Exact(family, sample.at.policy)
     positive = at.heterogeneity_level > 1e-9 * (1 + frobenius(at.advantage))
-    differ = abs(np.diff(family.rewards, axis=-3)).max(axis=(-3, -2, -1)) > 0
-    return implication(np.broadcast_to(differ[..., None], positive.shape), positive)
+    unequal = np.ptp(family.rewards, axis=-3).max(axis=(-2, -1)) > 0
+    return implication(np.broadcast_to(unequal[..., None], positive.shape), positive)
 
 
 def _corollary_1_printed(sample: Sample) -> Finding:
@@ -106,57 +106,56 @@ def _full_support(at: Exact) -> BoolArray:
 
 
 def _joint_improvement(sample: Sample, condition: BoolArray) -> Finding:
-    """The finding for: where the condition holds, one small step raises both eta_n and eta.
+    """The finding for: where the condition holds, one small step raises both eta_n and eta."""
+    at = sample.at
+    applies = condition & _full_support(at)
+    local, gain = _step_along_bisector(at, applies)
+    step = Step(at, local)
+    own = step.own_return - at.agent_returns
+    everywhere = step.global_return - at.expected_return[..., None]
+    # A condition that holds by a hair may leave a gain too small to be seen in the returns.
+    seen = applies & ~((gain > 0) & (gain <= 1e2 * sample.rounding[..., None]))
+    return implication(seen, np.minimum(own, everywhere) > 0)
+
+
+def _step_along_bisector(at: Exact, where: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Local policies [..., N, S, A], and what each gains to first order for eta_n and eta at least.
 
     The step is in the state where M and D_n A_n point the same way most, along their bisector, and
     so small that what is of second order (our lemma) takes off at most half of what is of first.
     """
-    at = sample.at
-    M = np.broadcast_to(at.global_advantage[..., None, :, :], at.weighted_advantage.shape)
+    shape = at.weighted_advantage.shape
+    M = np.broadcast_to(at.global_advantage[..., None, :, :], shape)
     state = (M * at.weighted_advantage).sum(axis=-1).argmax(axis=-1)[..., None, None]
-    x, y, pi = (
+    pi = np.broadcast_to(at.policy[..., None, :, :], shape)
+    x, y, p = (
         np.take_along_axis(rows, state, axis=-2)[..., 0, :]
-        for rows in (M, at.weighted_advantage, np.broadcast_to(at.policy[..., None, :, :], M.shape))
+        for rows in (M, at.weighted_advantage, pi)
     )
-    change = _unit(x) + _unit(y)
-    gains = np.stack([(y * change).sum(axis=-1), (x * change).sum(axis=-1)])  # eta_n, eta
-    everywhere = np.broadcast_to(bounds.curvature(at)[..., None], gains[0].shape)
-    C = np.stack([bounds.agent_curvature(at), everywhere])
-    squared = (0.5 * abs(change).sum(axis=-1)) ** 2
-    within = np.where(change < 0, -pi / np.where(change < 0, change, -1.0), np.inf).min(axis=-1)
-    t = np.minimum(within, (gains / np.maximum(2 * C * squared, 1e-300)).min(axis=0))
-    t = np.maximum(t, 0.0)
-    local = np.repeat(at.policy[..., None, :, :], at.family.agents, axis=-3)
-    moved = (pi + t[..., None] * change)[..., None, :]
+    change = np.where(where[..., None], _unit(x) + _unit(y), 0.0)
+    gains = np.stack([(y * change).sum(axis=-1), (x * change).sum(axis=-1)])  # of eta_n, of eta
+    C = np.stack([bounds.agent_curvature(at), bounds.curvature(at)[..., None] + 0 * gains[0]])
+    curved = 2 * C * (0.5 * abs(change).sum(axis=-1)) ** 2
+    small = np.divide(gains, curved, out=np.ones_like(gains), where=curved > 0).min(axis=0)
+    inside = np.divide(p, -change, out=np.ones_like(p), where=change < 0).min(axis=-1)
+    t = np.clip(np.minimum(small, inside), 0.0, 1.0)
+    moved = np.maximum(p + t[..., None] * change, 0.0)[..., None, :]
+    local = pi.copy()
     np.put_along_axis(local, np.broadcast_to(state, moved.shape), moved, axis=-2)
-    step = Step(at, np.maximum(local, 0.0))
-    rises = np.stack(
-        [step.own_return - at.agent_returns, step.global_return - at.expected_return[..., None]]
-    )
-    # A condition that holds by a hair may leave a gain too small to be seen in the returns.
-    measurable = t * abs(gains).min(axis=0) > 1e2 * sample.rounding[..., None]
-    unseen = (gains > 0).all(axis=0) & ~measurable
-    return implication(condition & _full_support(at) & ~unseen, np.asarray(rises.min(axis=0) > 0))
+    return local / local.sum(axis=-1, keepdims=True), t * gains.min(axis=0)
 
 
 def _unit(x: FloatArray) -> FloatArray:
     """The direction of a vector within those that sum to zero."""
     centred = x - x.mean(axis=-1, keepdims=True)
     norm = np.sqrt((centred**2).sum(axis=-1, keepdims=True))
-    return centred / np.where(norm > 0, norm, 1.0)
-
-
-def printed_expansion(at: Exact) -> FloatArray:
-    """What the proof of Lemma 6 expands ||B_n||_F to, [..., N]."""
-    rho, A = at.visitation, at.advantage
-    ratio = rho[..., None, :, :] / rho[..., :, None, :]  # [..., n, k, S]
-    difference = ratio[..., None] * A[..., None, :, :, :] - A[..., :, None, :, :]
-    return (at.family.weights[..., None, :] * inner(difference, difference)).sum(axis=-1)
+    direction = centred / np.where(norm > 0, norm, 1.0)
+    return direction - direction.mean(axis=-1, keepdims=True)  # where rounding was all there was
 
 
 def _frobenius_expansion(sample: Sample) -> Finding:
     at = sample.at
-    printed = printed_expansion(at)
+    printed = bounds.printed_expansion(at)
     equal = abs(printed - at.heterogeneity_level) <= 1e-9 * (1 + printed)
     return implication(np.ones(equal.shape, dtype=bool), equal)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from fedkl.tabular import algorithms, bounds, objectives
+from fedkl.tabular import bounds, objectives
 from fedkl.tabular.best_response import best_response
 from fedkl.tabular.claims.base import (
     VACUOUS_FROM,
+    BoolArray,
     Claim,
     Finding,
     bound_and_promise,
@@ -17,13 +16,11 @@ from fedkl.tabular.claims.base import (
     inequality,
 )
 from fedkl.tabular.counterexamples import without_rewards
+from fedkl.tabular.distances import differ, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.objectives import Objective
 from fedkl.tabular.sampling import Sample
-from fedkl.tabular.step import Step
 from fedkl.tabular.validation import FloatArray
-
-_ROUNDS = 20
 
 
 def _corollary_2(sample: Sample) -> Finding:
@@ -43,18 +40,17 @@ def _theorem_2(sample: Sample) -> Finding:
 
 
 def _monotone(sample: Sample) -> Finding:
-    short, promises, moved = [], [], []
-    for step, promised in _rounds(sample):
-        rise = step.global_return[..., 0] - step.before.expected_return
-        short.append(rise < np.maximum(promised, 0.0) - sample.rounding)
-        promises.append(promised > sample.rounding)
-        moved.append(step.tv_max[..., 0] > 0)
-    far_sighted = (sample.at.family.gamma >= VACUOUS_FROM)[..., None]
-    asked = np.broadcast_to(far_sighted, (*sample.rounding.shape, _ROUNDS))
+    rounds = sample.paper_rounds
+    rise, promise = (
+        np.stack(numbers, axis=-1)
+        for numbers in ([r.rise for r in rounds], [r.promise for r in rounds])
+    )
+    rounding = sample.rounding[..., None]
+    asked = np.broadcast_to((sample.at.family.gamma >= VACUOUS_FROM)[..., None], rise.shape)
     return Finding(
-        violated=np.stack(short, axis=-1),
-        applies=np.stack(moved, axis=-1),
-        promises=asked & np.stack(promises, axis=-1),
+        violated=rise < np.maximum(promise, 0.0) - rounding,
+        applies=_moved(sample),
+        promises=asked & (promise > rounding),
         asked=asked,
     )
 
@@ -62,24 +58,20 @@ def _monotone(sample: Sample) -> Finding:
 def _steps_are_paid_for(sample: Sample) -> Finding:
     """A round's rise is at least what separates the printed constant from the one it needs."""
     gamma = sample.at.family.gamma[..., None]
-    paid, moved = [], []
-    for step, _ in _rounds(sample):
-        at = step.before
+    paid = []
+    for taken in sample.paper_rounds:
+        at = taken.before
+        tv = total_variation(at.policy, taken.after.policy)[..., None, :]
         surplus = 2 * gamma * (1 + gamma) / (1 - gamma) ** 2 * at.largest_advantage
-        least = (at.family.weights * surplus * step.tv_expected).sum(axis=-1)
-        rise = step.global_return[..., 0] - at.expected_return
-        paid.append(rise >= least - sample.rounding)
-        moved.append(step.tv_max[..., 0] > 0)
-    return implication(np.stack(moved, axis=-1), np.stack(paid, axis=-1))
+        least = (at.family.weights * surplus * (at.visitation * tv).sum(axis=-1)).sum(axis=-1)
+        paid.append(taken.rise >= least - sample.rounding)
+    return implication(_moved(sample), np.stack(paid, axis=-1))
 
 
-def _rounds(sample: Sample) -> Iterator[tuple[Step, FloatArray]]:
-    """Rounds of Algorithm 1: the steps of the global policy, and what they are promised, [F, D]."""
-    at = sample.at
-    for _ in range(_ROUNDS):
-        result = algorithms.paper(at, sample.weights)
-        yield Step(at, result.policy[..., None, :, :]), np.asarray(result.guarantee)
-        at = Exact(at.family, result.policy)
+def _moved(sample: Sample) -> BoolArray:
+    """In which of the rounds of Algorithm 1 the policy moved, [F, D, T]."""
+    rounds = sample.paper_rounds
+    return np.stack([differ(r.before.policy, r.after.policy) for r in rounds], axis=-1)
 
 
 def _converges_without_rewards(sample: Sample) -> Finding:
@@ -107,7 +99,7 @@ def _vacuity_corrected(sample: Sample) -> Finding:
 
 def _never_moves(sample: Sample, objective: Objective, threshold: float) -> Finding:
     """Strictly beyond the threshold, for at it there are ties, which rounding decides."""
-    stays = (best_response(objective) == objective.policy).all(axis=(-2, -1))
+    stays = ~differ(best_response(objective), objective.policy)
     beyond = np.broadcast_to((sample.at.family.gamma > threshold)[..., None], stays.shape)
     return implication(beyond, stays)
 
@@ -117,9 +109,7 @@ def _stationarity(sample: Sample) -> Finding:
     rounding = sample.rounding[..., None]
     # Within rounding of zero the two cannot be told apart.
     clear = abs(excess) > 1e3 * rounding
-    moves = (best_response(objectives.paper(sample.at)) != sample.at.policy[..., None, :, :]).any(
-        axis=(-2, -1)
-    )
+    moves = differ(best_response(objectives.paper(sample.at)), sample.at.policy[..., None, :, :])
     return implication(clear, moves == (excess > 0))
 
 

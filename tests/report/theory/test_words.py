@@ -38,7 +38,9 @@ def test_a_verdict_claims_no_more_than_was_found() -> None:
     assert made_up().outcome == "holds"
     assert made_up(checks=0).outcome == "not checked"
     assert made_up(violations=1, counterexample=7).outcome == "false"
-    assert made_up(asked=3).outcome == "holds but vacuous"
+    assert made_up(documented="holds but vacuous", asked=3).outcome == "holds but vacuous"
+    assert made_up(documented="holds but vacuous").outcome == "holds, vacuity not asked"
+    assert made_up(asked=3).outcome == "holds"
     assert made_up(documented="false").outcome == "no counterexample found"
 
 
@@ -47,12 +49,12 @@ def test_a_tally_is_a_phrase() -> None:
     assert tally([fine, fine]) == "all hold"
     assert tally([fine]) == "1 holds"
     assert tally([fine, wrong, fine]) == "2 hold and 1 is false"
-    vacuous = made_up(asked=1)
+    vacuous = made_up(documented="holds but vacuous", asked=1)
     assert tally([fine, wrong, vacuous]) == "1 holds, 1 holds but is vacuous and 1 is false"
 
 
 def test_claims_are_named_by_what_became_of_them() -> None:
-    first, second = made_up("Theorem 1"), made_up("Theorem 2", asked=1)
+    first, second = made_up("Theorem 1"), made_up("Theorem 2", "holds but vacuous", asked=1)
     third, fourth = made_up("Corollary 1", violations=1), made_up("Theorem 3")
     assert by_name([first, second, third, fourth]) == (
         "Theorem 1 and Theorem 3 hold, Theorem 2 holds but is vacuous and Corollary 1 is false"
