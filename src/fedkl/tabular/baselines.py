@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from fedkl.tabular.algorithms import Algorithm, Round
 from fedkl.tabular.distances import differ
 from fedkl.tabular.exact import Exact
+from fedkl.tabular.step import Step
 from fedkl.tabular.validation import FloatArray
 
 
@@ -22,7 +21,21 @@ def qavg(local_steps: int = 1, step_size: float = 1.0) -> Algorithm:
         local_steps: E, the iterations of an agent in a round.
         step_size: the share of the new value in each.
     """
-    return partial(_qavg, local_steps=local_steps, step_size=step_size)
+
+    def run(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:
+        family = at.family
+        start = np.zeros(at.action_value.shape) if memory is None else memory[..., None, :, :]
+        Q = np.broadcast_to(start, at.action_value.shape)
+        for _ in range(local_steps):
+            ahead = np.einsum("...nsat,...nt->...nsa", family.transitions, Q.max(axis=-1))
+            target = family.rewards + family.gamma[..., None, None, None] * ahead
+            Q = (1 - step_size) * Q + step_size * target
+        averaged = np.einsum("...n,...nsa->...sa", weights, Q)
+        policy = np.eye(family.actions)[averaged.argmax(axis=-1)]
+        moved = np.repeat(differ(policy, at.policy)[..., None], family.agents, axis=-1)
+        return Round(policy, None, moved, averaged)
+
+    return run
 
 
 def pavg(local_steps: int = 20, step_size: float = 0.1) -> Algorithm:
@@ -32,7 +45,17 @@ def pavg(local_steps: int = 20, step_size: float = 0.1) -> Algorithm:
         local_steps: E, the gradient steps of an agent in a round.
         step_size: of each of them.
     """
-    return partial(_pavg, local_steps=local_steps, step_size=step_size)
+
+    def run(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:
+        alone = at.family.alone()
+        local = np.broadcast_to(at.policy[..., None, :, :], at.advantage.shape)
+        for _ in range(local_steps):
+            gradient = Exact(alone, local).weighted_advantage[..., 0, :, :]
+            local = project(local + step_size * gradient)
+        moved = differ(local, at.policy[..., None, :, :])
+        return Round(Step(at, local).averaged(weights), None, moved)
+
+    return run
 
 
 def project(x: FloatArray) -> FloatArray:
@@ -49,45 +72,3 @@ def project(x: FloatArray) -> FloatArray:
     # The largest prefix that stays positive is where falling > excess; its excess is taken off all.
     last = (falling > excess).sum(axis=-1, keepdims=True) - 1
     return np.maximum(x - np.take_along_axis(excess, last, axis=-1), 0.0)
-
-
-def _qavg(
-    at: Exact,
-    weights: FloatArray,
-    memory: FloatArray | None = None,
-    *,
-    local_steps: int,
-    step_size: float,
-) -> Round:
-    family = at.family
-    if memory is None:
-        memory = np.zeros((*at.policy.shape[:-2], family.states, family.actions))
-    Q = np.broadcast_to(memory[..., None, :, :], at.action_value.shape)
-    for _ in range(local_steps):
-        ahead = np.einsum("...nsat,...nt->...nsa", family.transitions, Q.max(axis=-1))
-        target = family.rewards + family.gamma[..., None, None, None] * ahead
-        Q = (1 - step_size) * Q + step_size * target
-    averaged = np.einsum("...n,...nsa->...sa", weights, Q)
-    policy = np.eye(family.actions)[averaged.argmax(axis=-1)]
-    moved = differ(policy, at.policy)
-    return Round(
-        policy, None, np.broadcast_to(moved[..., None], (*moved.shape, family.agents)), averaged
-    )
-
-
-def _pavg(
-    at: Exact,
-    weights: FloatArray,
-    memory: FloatArray | None = None,
-    *,
-    local_steps: int,
-    step_size: float,
-) -> Round:
-    alone = at.family.alone()
-    local = np.broadcast_to(at.policy[..., None, :, :], at.advantage.shape)
-    for _ in range(local_steps):
-        gradient = Exact(alone, local).weighted_advantage[..., 0, :, :]
-        local = project(local + step_size * gradient)
-    policy = np.einsum("...n,...nsa->...sa", weights, local)
-    moved = differ(local, at.policy[..., None, :, :])
-    return Round(policy, None, moved)
