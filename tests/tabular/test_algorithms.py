@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.tabular import Exact, Family, best_response, bounds, families, objectives
+from fedkl.tabular import Exact, Family, best_response, constants, families, objectives
 from fedkl.tabular.algorithms import (
     common_radius,
     line_search,
@@ -140,7 +140,7 @@ def test_second_order_gains_at_least_the_squared_gap(version, at: Exact):
 def test_below_gamma_one_fifth_the_rate_may_fail():
     """All on the bad action at gamma 1/10: g = 2 / 0.9, C = 0.4 / 0.81 and the best step is 1."""
     at = bandit([0.0, 1.0], 0.1)
-    g, C = float(gap(objectives.second_order(at))[0]), float(bounds.curvature(at))
+    g, C = float(gap(objectives.second_order(at))[0]), float(constants.curvature(at))
     result = second_order(at, np.ones(1))
     assert result.guarantee == pytest.approx(g - C)
     assert g - C < g**2 / (4 * C)
@@ -168,7 +168,7 @@ def test_the_smallest_gap_falls_as_the_rate_says(algorithm, version, gamma):
     for T in range(1, 101):
         g = gap(version(at))
         squares.append((w * g**2).sum(axis=-1) if algorithm is second_order else g[:, 0] ** 2)
-        largest = np.maximum(largest, bounds.curvature(at))
+        largest = np.maximum(largest, constants.curvature(at))
         at = Exact(many, algorithm(at, w).policy)
         # What has been gained so far is less than eta_max - eta_0.
         limits.append(4 * largest * (at.expected_return - start) / T)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.tabular import Exact, Family, Step, bounds
+from fedkl.tabular import Exact, Family, Step, bounds, constants
 from fedkl.tabular.distances import frobenius, span
 
 some = settings(max_examples=40, deadline=None)
@@ -77,7 +77,7 @@ def test_the_second_order_lemma_holds_on_both_sides(step: Step, rounding):
 @given(step=...)
 def test_the_second_order_bound_of_the_exact_version_holds_on_both_sides(step: Step, rounding):
     rise = step.global_return - step.before.expected_return
-    curved = bounds.curvature(step.before) * step.tv_max**2
+    curved = constants.curvature(step.before) * step.tv_max**2
     assert (abs(rise - step.global_policy_advantage) <= curved + rounding(step.before)).all()
 
 
@@ -88,7 +88,7 @@ def test_the_charge_of_the_lemma_is_at_most_the_curvature(step: Step):
     family, charges = step.before.family, []
     for local in step.local:
         charges.append(family.weights @ bounds.second_order_charge(Step(step.before, local)))
-    curved = bounds.curvature(step.before) * step.tv_max**2
+    curved = constants.curvature(step.before) * step.tv_max**2
     assert (np.array(charges) <= curved * (1 + 1e-12) + 1e-12).all()
 
 
@@ -170,7 +170,9 @@ def test_the_corrected_constants_are_needed_up_to_a_factor_of_two_at_every_gamma
 def test_the_corrected_form_of_corollary_2_is_the_tighter_one(step: Step):
     """Its constant is smaller by 2 / (1 - gamma)."""
     at, scale = step.before, 2 / (1 - step.before.family.gamma)
-    np.testing.assert_allclose(bounds.corrected_constant(at) * scale, bounds.paper_constant(at))
+    np.testing.assert_allclose(
+        constants.corrected_constant(at) * scale, constants.paper_constant(at)
+    )
     printed, corrected = bounds.corollary_2(step), bounds.corollary_2_corrected(step)
     assert (corrected.penalty <= printed.penalty).all()
     np.testing.assert_array_equal(corrected.surrogate, printed.surrogate)
@@ -201,20 +203,20 @@ def test_advantage_spans_at_most_the_mixture_and_the_level(at: Exact):
 def test_identical_agents_pay_for_no_heterogeneity(at: Exact):
     first = [array[:1] for array in (at.family.initial, at.family.transitions, at.family.rewards)]
     iid = Exact(Family(*(np.concatenate([x] * 2) for x in first), at.family.gamma), at.policy)
-    np.testing.assert_array_equal(bounds.delta(iid, bounds.paper_constant(iid)), 0)
-    np.testing.assert_allclose(bounds.alpha(iid), 0, atol=1e-11 * (1 + abs(at.value).max()))
+    np.testing.assert_array_equal(constants.delta(iid, constants.paper_constant(iid)), 0)
+    np.testing.assert_allclose(constants.alpha(iid), 0, atol=1e-11 * (1 + abs(at.value).max()))
 
 
 def test_constants_of_bandits_by_hand():
     """At gamma 1/2: 4 eps gamma / (1-gamma)^2 = 8 eps, 2 gamma sigma / (1-gamma)^2 = 4 sigma."""
     at = two_bandits()
-    c = bounds.paper_constant(at)
+    c = constants.paper_constant(at)
     np.testing.assert_allclose(c, [8, 24])
-    np.testing.assert_allclose(bounds.corrected_constant(at), [2, 6])
-    np.testing.assert_allclose(bounds.alpha(at), [2 * 2**0.5] * 2)
-    np.testing.assert_allclose(bounds.beta(at, c), 16)
-    np.testing.assert_allclose(bounds.delta(at, c), [0, 0])
-    np.testing.assert_allclose(bounds.curvature(at), (4 * 2 + 4 * 6) / 2)
+    np.testing.assert_allclose(constants.corrected_constant(at), [2, 6])
+    np.testing.assert_allclose(constants.alpha(at), [2 * 2**0.5] * 2)
+    np.testing.assert_allclose(constants.beta(at, c), 16)
+    np.testing.assert_allclose(constants.delta(at, c), [0, 0])
+    np.testing.assert_allclose(constants.curvature(at), (4 * 2 + 4 * 6) / 2)
 
 
 def test_delta_by_hand():
@@ -223,7 +225,7 @@ def test_delta_by_hand():
     rewards = np.array([1.0, 3.0])[:, None, None] * np.array([1.0, -1.0]) * np.ones((2, 2, 2))
     family = Family([[0.9, 0.1], [0.1, 0.9]], still, rewards, 0.5, [0.25, 0.75])
     at = Exact(family, family.uniform_policy())
-    delta = bounds.delta(at, bounds.paper_constant(at))
+    delta = constants.delta(at, constants.paper_constant(at))
     np.testing.assert_allclose(delta, [2 * 0.75 * 24 * 1.6, 2 * 0.25 * 8 * 1.6])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from fedkl.tabular import Exact, Family, InvalidFamily, Step, bounds, families
+from fedkl.tabular import Exact, Family, InvalidFamily, Step, constants, families
 
 some = settings(max_examples=40, deadline=None)
 
@@ -193,7 +193,7 @@ def test_alignment_has_the_sign_of_a_small_enough_step(at: Exact, rounding):
     """eta moves by t alignment, up to C TV_max^2: along pi (1 + t A_n) it follows the sign."""
     reach = 0.5 * (at.policy * abs(at.advantage)).sum(axis=-1).max(axis=-1)  # TV_max at t = 1
     limit = 1 / (1e-9 + abs(at.advantage).max())
-    C = float(bounds.curvature(at))
+    C = float(constants.curvature(at))
     for n in range(at.family.agents):
         slope = at.alignment[n]
         t = min(limit, abs(slope) / (2 * C * reach[n] ** 2 + 1e-9))

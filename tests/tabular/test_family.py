@@ -102,9 +102,17 @@ def test_what_is_no_family_is_refused_with_the_place_and_the_rule(changes, messa
         family(**changes)
 
 
-@pytest.mark.parametrize("gamma", [0, 0.0, 1, 1.0, 1.5, -0.5, np.nan, np.inf, "0.5", True, None])
+@pytest.mark.parametrize("gamma", [0, 0.0, 1, 1.0, 1.5, -0.5, np.nan, np.inf, True])
 def test_gamma_lies_strictly_between_0_and_1(gamma):
     with pytest.raises(ValueError, match="gamma must be a number strictly between 0 and 1, not"):
+        family(gamma=gamma)
+
+
+@pytest.mark.parametrize("gamma", ["0.5", None, 0.5j, [0.5, [0.5]]])
+def test_what_is_no_number_is_no_gamma(gamma):
+    with pytest.raises(
+        ValueError, match=r"gamma (does not consist of numbers|must have the shape)"
+    ):
         family(gamma=gamma)
 
 
@@ -119,7 +127,7 @@ def test_gamma_lies_strictly_between_0_and_1(gamma):
         ({"transitions": TRANSITIONS[:0]}, r"transitions needs 4 axes that are not empty"),
         ({"weights": [1.0]}, r"weights must have the shape \(2,\)"),
         ({"gamma": [0.5, 0.5]}, r"gamma must be one number or have the shape \(\) of the batch"),
-        ({"rewards": "many"}, r"rewards is no array of numbers"),
+        ({"rewards": "many"}, r"rewards does not consist of numbers"),
         (
             {"rewards": [REWARDS[0], REWARDS[1][:2]]},
             r"agent 1: rewards must have the shape \(3, 2\) of agent 0, not \(2, 2\)",
@@ -241,7 +249,7 @@ def test_a_file_without_weights_gives_equal_ones(tmp_path):
         ({"values": [1.0]}, r"family\.npz has an array values; a family has initial, transitions"),
         ({"gamma": 1.5}, r"gamma must be a number strictly between 0 and 1, not 1\.5"),
         ({"initial": [[1, 1, 0]] * 2}, r"agent 0: initial must sum to 1 over states, not to 2"),
-        ({"rewards": ["a", "b"]}, r"rewards is no array of numbers"),
+        ({"rewards": ["a", "b"]}, r"rewards does not consist of numbers"),
     ],
 )
 def test_a_file_that_holds_no_family_is_refused(tmp_path, changes, message):
@@ -250,33 +258,33 @@ def test_a_file_that_holds_no_family_is_refused(tmp_path, changes, message):
 
 
 def test_a_file_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"from .*family\.npz: No such file"):
+    with pytest.raises(FileNotFoundError):
         load(tmp_path / "family.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x93NUMPY"])
 def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
     (tmp_path / "family.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"cannot read a family from .*family\.npz: not an \.npz"):
+    with pytest.raises(ValueError, match=r"family\.npz is not an \.npz file"):
         load(tmp_path / "family.npz")
 
 
 def test_a_file_of_pickled_objects_is_refused_and_not_run(tmp_path):
     np.savez(tmp_path / "family.npz", initial=np.array([{}], dtype=object))
-    with pytest.raises(ValueError, match="cannot read a family"):
+    with pytest.raises(ValueError, match=r"is not an \.npz file of arrays"):
         load(tmp_path / "family.npz")
 
 
 def test_a_single_array_is_refused(tmp_path):
     np.save(tmp_path / "family.npy", np.ones(3))
-    with pytest.raises(ValueError, match="cannot read a family"):
+    with pytest.raises(ValueError, match=r"is not an \.npz file of arrays"):
         load(tmp_path / "family.npy")
 
 
 def test_half_of_a_file_is_refused(tmp_path):
     path = saved(tmp_path / "family.npz")
     path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(ValueError, match="cannot read a family"):
+    with pytest.raises(ValueError, match=r"is not an \.npz file of arrays"):
         load(path)
 
 

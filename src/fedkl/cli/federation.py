@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from fedkl import compare, config, training
+from fedkl import compare, compilation, config, training
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console
 from fedkl.errors import UserError
@@ -20,6 +20,7 @@ from fedkl.worlds import WORLDS
 
 
 def train(options: argparse.Namespace) -> None:
+    compilation.enable_cache()
     settings = dict(config.parse_assignment(text) for text in options.set)
     if options.rounds is not None:
         settings["federation.rounds"] = options.rounds
@@ -36,6 +37,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def resume(options: argparse.Namespace) -> None:
+    compilation.enable_cache()
     if compare.is_comparison(options.run):
         _compare(options.run)
     else:
@@ -43,6 +45,7 @@ def resume(options: argparse.Namespace) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
+    compilation.enable_cache()
     run = RunDirectory.open(options.run)
     federation = training.load(run, _warn)
     if federation.state.round == 0:

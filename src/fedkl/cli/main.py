@@ -19,8 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     console.open_streams()
     options = parser().parse_args(arguments)
     try:
-        if options.module == "federation":
-            import_module("fedkl.compilation").enable_cache()
         getattr(import_module(f"fedkl.cli.{options.module}"), options.function)(options)
     except UserError as error:
         console.say(str(error))

@@ -16,7 +16,7 @@ from fedkl.progress import bar
 from fedkl.runs import strict_json
 from fedkl.tabular import Family, families, load, optimum, verification
 from fedkl.tabular.claims import CLAIMS, Claim
-from fedkl.tabular.iteration import ALGORITHMS, Trajectory
+from fedkl.tabular.iteration import Trajectory
 from fedkl.tabular.iteration import iterate as run_rounds
 from fedkl.tabular.selection import draw_participants
 from fedkl.tabular.validation import FloatArray
@@ -62,9 +62,6 @@ def verify(options: argparse.Namespace) -> None:
 
 
 def iterate(options: argparse.Namespace) -> None:
-    if options.algorithm not in ALGORITHMS:
-        names = ", ".join(ALGORITHMS)
-        raise UserError(f"--algorithm must be one of {names}, not {options.algorithm}")
     family, settings = _family(options)
     weights = None
     if options.participants is not None:

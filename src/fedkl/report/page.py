@@ -66,7 +66,7 @@ def write_report(directory: Path | str, target: float | None = None) -> Path:
     used = target_of(groups) if target is None else target
     pictures = draw(groups, used)
     names = [name for section in _SECTIONS.values() for name in section]
-    write_figures(directory, names, pictures)
+    write_figures(directory, pictures, names)
     body = filled(
         "runs.html",
         results=_results(runs, groups, used, given=target is not None),

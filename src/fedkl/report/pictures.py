@@ -80,13 +80,15 @@ def rendered(drawings: Mapping[str, Drawing]) -> dict[str, Picture]:
     }
 
 
-def write_figures(directory: Path, names: Iterable[str], pictures: Mapping[str, Picture]) -> None:
+def write_figures(
+    directory: Path, pictures: Mapping[str, Picture], possible: Iterable[str] = ()
+) -> None:
     """Writes the pictures into `figures/`, and removes those that an earlier report left.
 
     Args:
         directory: where the page is.
-        names: of all figures that the page may have; those without a picture are removed.
         pictures: by name.
+        possible: the names of all figures that the page may have, if not the same each time.
 
     Raises:
         UserError: if the operating system refuses.
@@ -94,7 +96,7 @@ def write_figures(directory: Path, names: Iterable[str], pictures: Mapping[str, 
     folder = directory / "figures"
     with explain_os_errors("write the figures of", directory):
         folder.mkdir(exist_ok=True)
-        for name in names:
+        for name in {*possible, *pictures}:
             svg, png = folder / f"{name}.svg", folder / f"{name}.png"
             if name in pictures:
                 svg.write_text(pictures[name].svg, encoding="utf-8")

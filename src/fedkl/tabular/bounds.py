@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkl.tabular.distances import frobenius, inner, span, total_variation
+from fedkl.tabular import objectives
+from fedkl.tabular.constants import alpha, beta, delta, paper_constant
+from fedkl.tabular.distances import frobenius, inner, span
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.family import check_weights
 from fedkl.tabular.step import Step
 from fedkl.tabular.validation import FloatArray
 
@@ -121,14 +122,12 @@ def corollary_1(step: Step) -> Bound:
 
 def corollary_2(step: Step) -> Bound:
     """Corollary 2 (eq. 21): eta(pi_n) >= eta + AA_n - (alpha+beta) E_{rho_n}[TV] - delta TV_max."""
-    constant = paper_constant(step.before)
-    return _corollary_2(step, constant, delta(step.before, constant))
+    return _global(step, objectives.paper(step.before).penalty(step.local))
 
 
 def corollary_2_corrected(step: Step) -> Bound:
     """Corollary 2 with what its proof needs: c_k = 2 eps_k gamma / (1-gamma), and half of delta."""
-    constant = corrected_constant(step.before)
-    return _corollary_2(step, constant, delta(step.before, constant) / 2)
+    return _global(step, objectives.corrected(step.before).penalty(step.local))
 
 
 def equation_23(step: Step) -> Bound:
@@ -140,14 +139,13 @@ def equation_23(step: Step) -> Bound:
     constant = paper_constant(at)
     total = alpha(at) + beta(at, constant)[..., None] + delta(at, constant)
     distance = (at.visitation * np.sqrt(step.kl / 2)).sum(axis=-1)
-    h = step.policy_advantage - corollary_2(step).penalty
+    h = objectives.paper(at)(step.local)
     return Bound(left=h, surrogate=step.policy_advantage, penalty=_times(total, distance))
 
 
 def second_order(step: Step) -> Bound:
     """Ours: eta(pi_n) >= eta + AA_n - sum_s span_a (D_n B_n)(s) TV_s - C TV_max^2."""
-    curved = curvature(step.before)[..., None] * step.tv_max**2
-    return _global(step, theorem_1_span(step).penalty + curved)
+    return _global(step, objectives.second_order(step.before).penalty(step.local))
 
 
 def second_order_exact(step: Step) -> Bound:
@@ -156,7 +154,7 @@ def second_order_exact(step: Step) -> Bound:
     return Bound(
         left=step.global_return,
         surrogate=at.expected_return[..., None] + step.global_policy_advantage,
-        penalty=curvature(at)[..., None] * step.tv_max**2,
+        penalty=objectives.second_order_exact(at).penalty(step.local),
     )
 
 
@@ -171,9 +169,10 @@ def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
         weights: w_n, [..., N], of the server.
         of: what `corollary_2`, `second_order` or `second_order_exact` returned for the step.
     """
-    w = check_weights(step.before.family, weights)
+    left = Exact(step.before.family, step.averaged(weights)).expected_return
+    w = np.asarray(weights, dtype=np.float64)
     return Bound(
-        left=Exact(step.before.family, step.averaged(w)).expected_return,
+        left=left,
         surrogate=(w * of.surrogate).sum(axis=-1),
         penalty=(w * of.penalty).sum(axis=-1),
     )
@@ -184,46 +183,6 @@ def second_order_charge(step: Step) -> FloatArray:
     gamma = _gamma(step.before)
     largest = (step.tv * step.before.advantage_span).max(axis=-1)
     return 2 * gamma / (1 - gamma) * largest * step.tv_expected
-
-
-def alpha(at: Exact) -> FloatArray:
-    """alpha_n = 2 ||B_n||_F (Theorem 1), [..., N]."""
-    return 2 * at.heterogeneity_level
-
-
-def paper_constant(at: Exact) -> FloatArray:
-    """c_k = 4 eps_k gamma / (1-gamma)^2, the constant of TRPO's bound, [..., N]."""
-    gamma = _gamma(at)
-    return 4 * at.largest_advantage * gamma / (1 - gamma) ** 2
-
-
-def corrected_constant(at: Exact) -> FloatArray:
-    """c_k = 2 eps_k gamma / (1-gamma), the corrected constant of CPO with eps' <= eps, [..., N]."""
-    gamma = _gamma(at)
-    return 2 * at.largest_advantage * gamma / (1 - gamma)
-
-
-def beta(at: Exact, constant: FloatArray) -> FloatArray:
-    """beta = sum_k q_k c_k (Corollary 2), [...], for the constants c_k."""
-    return (at.family.weights * constant).sum(axis=-1)
-
-
-def delta(at: Exact, constant: FloatArray) -> FloatArray:
-    """delta_n = 2 sum_k q_k c_k TV(rho_k, rho_n) (Corollary 2), [..., N], for the constants c_k."""
-    rho = at.visitation
-    distance = total_variation(rho[..., None, :, :], rho[..., :, None, :])  # [..., n, k]
-    return 2 * ((at.family.weights * constant)[..., None, :] * distance).sum(axis=-1)
-
-
-def curvature(at: Exact) -> FloatArray:
-    """C = sum_k q_k C_k, [...]."""
-    return (at.family.weights * agent_curvature(at)).sum(axis=-1)
-
-
-def agent_curvature(at: Exact) -> FloatArray:
-    """C_k = 2 gamma sigma_k / (1-gamma)^2, sigma_k = max_s span_a A_k(s), [..., N]."""
-    gamma = _gamma(at)
-    return 2 * gamma * at.advantage_span.max(axis=-1) / (1 - gamma) ** 2
 
 
 def printed_expansion(at: Exact) -> FloatArray:
@@ -255,12 +214,6 @@ def _advantage(step: Step, penalty: FloatArray) -> Bound:
     return Bound(
         left=step.global_policy_advantage, surrogate=step.policy_advantage, penalty=penalty
     )
-
-
-def _corollary_2(step: Step, constant: FloatArray, for_largest: FloatArray) -> Bound:
-    at = step.before
-    per_tv = alpha(at) + beta(at, constant)[..., None]
-    return _global(step, per_tv * step.tv_expected + for_largest * step.tv_max)
 
 
 def _global(step: Step, penalty: FloatArray) -> Bound:

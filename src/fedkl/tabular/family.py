@@ -198,22 +198,17 @@ def load(path: Path | str) -> Family:
     """Reads a family from an `.npz` file with the arrays of `Family` under their names.
 
     Raises:
-        ValueError: if the file cannot be read, lacks an array, or holds no valid family.
+        OSError: if the file cannot be read.
+        ValueError: if it lacks an array, or holds no valid family.
     """
-    refused = f"cannot read a family from {path}: not an .npz file of arrays"
-    try:
-        # Opened here: np.load leaves a file open that it cannot make sense of.
-        with open(path, "rb") as file:
+    with open(path, "rb") as file:
+        try:
             contents = np.load(file, allow_pickle=False)
             if not isinstance(contents, np.lib.npyio.NpzFile):
-                raise InvalidFamily(refused)
+                raise ValueError("a single array")
             arrays = {name: contents[name] for name in contents.files}
-    except OSError as error:
-        # NumPy raises one of its own, without a number, for what is no file of arrays.
-        why = error.strerror or "not an .npz file of arrays"
-        raise InvalidFamily(f"cannot read a family from {path}: {why}") from error
-    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidFamily(refused) from error
+        except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise InvalidFamily(f"{path} is not an .npz file of arrays") from error
     known = [f.name for f in fields(Family)]
     for name in known:
         if name not in arrays and name != "weights":

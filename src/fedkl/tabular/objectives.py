@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkl.tabular import bounds
+from fedkl.tabular import constants
 from fedkl.tabular.distances import inner, span, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.validation import FloatArray
@@ -41,27 +41,31 @@ class Objective:
 
     def __call__(self, candidate: FloatArray) -> FloatArray:
         """The objective of a policy Pi', [...]."""
+        return inner(self.gain, candidate - self.policy) - self.penalty(candidate)
+
+    def penalty(self, candidate: FloatArray) -> FloatArray:
+        """What is taken off the gain of a policy Pi', [...]."""
         tv = total_variation(self.policy, candidate)
         largest = tv.max(axis=-1)
-        first = inner(self.gain, candidate - self.policy) - (self.price * tv).sum(axis=-1)
-        return first - self.linear * largest - self.quadratic * largest**2
+        in_states = (self.price * tv).sum(axis=-1)
+        return in_states + self.linear * largest + self.quadratic * largest**2
 
 
 def paper(at: Exact) -> Objective:
     """h_n of the paper (eq. 22), with alpha_n, beta and delta_n of Corollary 2. Batch [..., N]."""
-    constant = bounds.paper_constant(at)
-    return _corollary_2(at, constant, bounds.delta(at, constant))
+    constant = constants.paper_constant(at)
+    return _corollary_2(at, constant, constants.delta(at, constant))
 
 
 def corrected(at: Exact) -> Objective:
     """h_n with the constants that the proof of Corollary 2 needs. Batch [..., N]."""
-    constant = bounds.corrected_constant(at)
-    return _corollary_2(at, constant, bounds.delta(at, constant) / 2)
+    constant = constants.corrected_constant(at)
+    return _corollary_2(at, constant, constants.delta(at, constant) / 2)
 
 
 def second_order(at: Exact) -> Objective:
     """Ours: the price sum_s span_a (D_n B_n)(s) TV_s, and C TV_max^2. Batch [..., N]."""
-    quadratic = bounds.curvature(at)[..., None]
+    quadratic = constants.curvature(at)[..., None]
     price = span(at.weighted_heterogeneity)
     return _objective(at, at.weighted_advantage, price, quadratic=quadratic)
 
@@ -69,7 +73,7 @@ def second_order(at: Exact) -> Objective:
 def second_order_exact(at: Exact) -> Objective:
     """Ours, with M itself instead of D_n A_n and a price for their difference. Batch [..., 1]."""
     gain = at.global_advantage[..., None, :, :]
-    return _objective(at, gain, np.zeros(1), quadratic=bounds.curvature(at)[..., None])
+    return _objective(at, gain, np.zeros(1), quadratic=constants.curvature(at)[..., None])
 
 
 def stationarity_excess(at: Exact) -> FloatArray:
@@ -87,7 +91,7 @@ def stationarity_excess(at: Exact) -> FloatArray:
 
 
 def _corollary_2(at: Exact, constant: FloatArray, for_largest: FloatArray) -> Objective:
-    per_tv = bounds.alpha(at) + bounds.beta(at, constant)[..., None]
+    per_tv = constants.alpha(at) + constants.beta(at, constant)[..., None]
     price = per_tv[..., None] * at.visitation
     return _objective(at, at.weighted_advantage, price, linear=for_largest)
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fedkl.tabular.validation import FloatArray
 
 AGENTS, STATES, ACTIONS = (2, 3, 4), (1, 2, 4, 7), (2, 3, 4)
 GAMMAS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.267, 0.269, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
-_ROUNDS = 20
+_ROUNDS = 20  # of Algorithm 1
 _DRAWS = 20  # cases for each family: five ways to step from four kinds of policy
 
 
@@ -102,7 +102,7 @@ def _family(rng: np.random.Generator, seed: int) -> Family:
         actions=A,
         gamma=float(rng.choice(GAMMAS)),
         seed=seed,
-        heterogeneity=rng.choice(np.array(["none", "mu", "P", "R", "all"])),
+        heterogeneity=rng.choice(np.array(get_args(families.Heterogeneity))),
         level=float(rng.choice([0.1, 0.5, 1.0])),
         concentration=float(rng.choice([0.05, 1.0, 10.0])),
     )

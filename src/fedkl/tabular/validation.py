@@ -30,8 +30,8 @@ def as_array(name: str, value: Any, axes: int, first: str = "agent") -> FloatArr
         first: what the first axis of nested lists counts, in a message.
     """
     try:
-        if np.iscomplexobj(value):
-            raise TypeError("complex numbers")
+        if np.asarray(value).dtype.kind not in "fiub":
+            raise TypeError("text, objects or complex numbers")
         array = np.array(value, dtype=np.float64)
     except (ValueError, TypeError) as error:
         shapes = [np.shape(part) for part in value] if _shapes_differ(value) else []
@@ -41,20 +41,12 @@ def as_array(name: str, value: Any, axes: int, first: str = "agent") -> FloatArr
                     f"{first} {index}: {name} must have the shape {shapes[0]} of {first} 0, "
                     f"not {shape}"
                 ) from error
-        raise InvalidFamily(f"{name} is no array of numbers") from error
+        raise InvalidFamily(f"{name} does not consist of numbers") from error
     if array.ndim < axes or 0 in array.shape:
         raise InvalidFamily(
             f"{name} needs {axes} axes that are not empty, not the shape {array.shape}"
         )
     return array
-
-
-def _is_regular(value: Any) -> bool:
-    try:
-        np.asarray(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _shapes_differ(value: Any) -> bool:
@@ -67,10 +59,9 @@ def _shapes_differ(value: Any) -> bool:
 
 def check_discount(value: Any, batch: tuple[int, ...]) -> FloatArray:
     """Gamma, which must lie in (0, 1) and be one number or one for each of a batch, [...]."""
-    gamma = np.asarray(value) if _is_regular(value) else np.array(None)
-    if gamma.dtype.kind not in "fiu" or not ((gamma > 0) & (gamma < 1)).all():
-        shown = gamma if gamma.dtype.kind in "fiu" else repr(gamma.tolist())
-        raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {shown}")
+    gamma = as_array("gamma", value, axes=0, first="family")
+    if not ((gamma > 0) & (gamma < 1)).all():
+        raise InvalidFamily(f"gamma must be a number strictly between 0 and 1, not {gamma}")
     if gamma.shape not in ((), batch):
         raise InvalidFamily(f"gamma must be one number or have the shape {batch} of the batch")
     if (gamma > 1 - _LEAST_HORIZON).any():
@@ -78,7 +69,7 @@ def check_discount(value: Any, batch: tuple[int, ...]) -> FloatArray:
             f"gamma must be at most 1 - {_LEAST_HORIZON:g}, not {gamma}: beyond that rounding "
             "drowns what is computed"
         )
-    return np.broadcast_to(gamma.astype(np.float64), batch)
+    return np.broadcast_to(gamma, batch)
 
 
 def check_finite(name: str, array: FloatArray, axes: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from fedkl.tabular import Family, counterexamples
 from fedkl.tabular.claims import CLAIMS
+from fedkl.tabular.claims.heterogeneity import _joint_improvement
 from fedkl.tabular.sampling import samples
 from fedkl.tabular.verification import verify
 
@@ -31,8 +32,6 @@ def test_a_joint_improvement_is_really_made(name):
     family = Family(np.ones((2, 1)), np.ones((2, 1, 2, 1)), [[opposed], [-2 * opposed]], gamma=0.5)
     (sample,) = samples([3], family)
     # M = -D A_1 / 2: the condition fails for agent 1; did it hold, the check would refute it.
-    from fedkl.tabular.claims.heterogeneity import _joint_improvement
-
     everywhere = np.ones(sample.at.agent_returns.shape, dtype=bool)
     finding = _joint_improvement(sample, everywhere)
     assert (finding.violated[..., 0] == finding.applies[..., 0]).all()

@@ -65,7 +65,7 @@ def write_theory_report(
     versions = {package: metadata.version(package) for package in ("fedkl", "numpy", "scipy")}
     show("drawing figures")
     pictures = draw_theory(results, studies)
-    write_figures(directory, pictures, pictures)
+    write_figures(directory, pictures)
     facts = {"families": families, "seed": seed, "versions": versions}
     data = strict_json.encode(facts | record(results, studies, found), indent=1)
     write_atomically(directory / "theory.json", data + b"\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedkl.tabular import bounds
+from fedkl.tabular import bounds, constants
 from fedkl.tabular.claims.base import BoolArray, Claim, Finding, implication, inequality
 from fedkl.tabular.counterexamples import alike, shaped
 from fedkl.tabular.distances import frobenius
@@ -61,7 +61,7 @@ def _alignment_is_exact(sample: Sample) -> Finding:
     at = sample.at
     alignment, epsilon = at.alignment, np.maximum(at.largest_advantage, _MARGIN)
     # TV_max <= t eps / 2, so within this t what is of second order is at most half of t alignment.
-    C = np.maximum(bounds.curvature(at)[..., None], _MARGIN)
+    C = np.maximum(constants.curvature(at)[..., None], _MARGIN)
     t = np.minimum(0.5 / epsilon, 2 * abs(alignment) / (C * epsilon**2))
     measurable = t * abs(alignment) > 1e3 * sample.rounding[..., None]
     rise = _along_advantage(at, t).global_return - at.expected_return[..., None]
@@ -134,7 +134,7 @@ def _step_along_bisector(at: Exact, where: BoolArray) -> tuple[FloatArray, Float
     )
     change = np.where(where[..., None], _unit(x) + _unit(y), 0.0)
     gains = np.stack([(y * change).sum(axis=-1), (x * change).sum(axis=-1)])  # of eta_n, of eta
-    C = np.stack([bounds.agent_curvature(at), bounds.curvature(at)[..., None] + 0 * gains[0]])
+    C = np.stack([constants.agent_curvature(at), constants.curvature(at)[..., None] + 0 * gains[0]])
     curved = 2 * C * (0.5 * abs(change).sum(axis=-1)) ** 2
     small = np.divide(gains, curved, out=np.ones_like(gains), where=curved > 0).min(axis=0)
     inside = np.divide(p, -change, out=np.ones_like(p), where=change < 0).min(axis=-1)

@@ -1,0 +1,51 @@
+"""The constants of the paper's bounds and of ours, at one policy."""
+
+from __future__ import annotations
+
+from fedkl.tabular.distances import total_variation
+from fedkl.tabular.exact import Exact
+from fedkl.tabular.validation import FloatArray
+
+
+def alpha(at: Exact) -> FloatArray:
+    """alpha_n = 2 ||B_n||_F (Theorem 1), [..., N]."""
+    return 2 * at.heterogeneity_level
+
+
+def paper_constant(at: Exact) -> FloatArray:
+    """c_k = 4 eps_k gamma / (1-gamma)^2, the constant of TRPO's bound, [..., N]."""
+    gamma = _gamma(at)
+    return 4 * at.largest_advantage * gamma / (1 - gamma) ** 2
+
+
+def corrected_constant(at: Exact) -> FloatArray:
+    """c_k = 2 eps_k gamma / (1-gamma), the corrected constant of CPO with eps' <= eps, [..., N]."""
+    gamma = _gamma(at)
+    return 2 * at.largest_advantage * gamma / (1 - gamma)
+
+
+def beta(at: Exact, constant: FloatArray) -> FloatArray:
+    """beta = sum_k q_k c_k (Corollary 2), [...], for the constants c_k."""
+    return (at.family.weights * constant).sum(axis=-1)
+
+
+def delta(at: Exact, constant: FloatArray) -> FloatArray:
+    """delta_n = 2 sum_k q_k c_k TV(rho_k, rho_n) (Corollary 2), [..., N], for the constants c_k."""
+    rho = at.visitation
+    distance = total_variation(rho[..., None, :, :], rho[..., :, None, :])  # [..., n, k]
+    return 2 * ((at.family.weights * constant)[..., None, :] * distance).sum(axis=-1)
+
+
+def curvature(at: Exact) -> FloatArray:
+    """C = sum_k q_k C_k, [...]."""
+    return (at.family.weights * agent_curvature(at)).sum(axis=-1)
+
+
+def agent_curvature(at: Exact) -> FloatArray:
+    """C_k = 2 gamma sigma_k / (1-gamma)^2, sigma_k = max_s span_a A_k(s), [..., N]."""
+    gamma = _gamma(at)
+    return 2 * gamma * at.advantage_span.max(axis=-1) / (1 - gamma) ** 2
+
+
+def _gamma(at: Exact) -> FloatArray:
+    return at.family.gamma[..., None]
