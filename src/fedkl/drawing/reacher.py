@@ -1,0 +1,78 @@
+"""How the Reacher looks from above."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkl.drawing.canvas import INK, Canvas, Frame
+from fedkl.worlds.reacher import LINK_LENGTH, TIP_REACH
+from fedkl.worlds.scenarios import REACH
+
+_SIZE = 480
+_STRIP = 32
+"""The height of the caption above the field, in pixels."""
+
+_FIELD = 0.23
+_GROUND, _RIM = (238, 240, 243), (208, 213, 219)
+_BOX, _BOX_RIM = (248, 230, 214), (229, 187, 152)
+_ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255, 255, 255)
+
+
+def draw(
+    q: ArrayLike,
+    target: ArrayLike,
+    caption: str = "",
+    box: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Frame:
+    """One frame: the arm, its target, and the disc in which targets lie.
+
+    Args:
+        q: the joint angles.
+        target: where the target is.
+        caption: written above the field, in one line.
+        box: the corners, low and high, between which the client's targets spawn.
+
+    Returns:
+        An RGB picture.
+
+    Raises:
+        UserError: Pillow is not installed.
+    """
+    shoulder, angle = np.zeros(2), np.asarray(q, np.float64)
+    elbow = LINK_LENGTH * _direction(angle[0])
+    tip = elbow + TIP_REACH * _direction(angle[0] + angle[1])
+    canvas = _background(
+        None if box is None else (*np.asarray(box[0]).tolist(), *np.asarray(box[1]).tolist())
+    ).copy()
+    for radius, colour in ((0.014, _TARGET), (0.011, _WHITE), (0.0085, _TARGET)):
+        canvas.circle(target, radius, colour)
+    canvas.line([shoulder, elbow, tip], 0.016, INK)
+    canvas.line([shoulder, elbow, tip], 0.012, _ARM)
+    for joint in (shoulder, elbow):
+        canvas.circle(joint, 0.012, INK)
+        canvas.circle(joint, 0.0055, _WHITE)
+    canvas.circle(tip, 0.0105, _WHITE)
+    canvas.circle(tip, 0.0085, _TIP)
+    canvas.text((-_FIELD + 0.01, _FIELD + 0.014), caption, 16, anchor="lm")
+    return canvas.image()
+
+
+def _direction(angle: float) -> NDArray[np.float64]:
+    return np.array([np.cos(angle), np.sin(angle)])
+
+
+@lru_cache(maxsize=8)
+def _background(box: tuple[float, float, float, float] | None) -> Canvas:
+    """What stays the same through an episode."""
+    canvas = Canvas((_SIZE, _SIZE + _STRIP), (-_FIELD, -_FIELD), _SIZE / (2 * _FIELD))
+    canvas.circle((0, 0), REACH + 0.001, _RIM)
+    canvas.circle((0, 0), REACH - 0.001, _GROUND)
+    if box is not None:
+        left, low, right, high = box
+        corners = [(left, low), (right, low), (right, high), (left, high), (left, low)]
+        canvas.polygon(corners, _BOX)
+        canvas.line(corners, 0.002, _BOX_RIM)
+    return canvas

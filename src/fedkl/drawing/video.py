@@ -1,0 +1,159 @@
+"""Videos of frames, written by the ffmpeg that comes with imageio-ffmpeg.
+
+We run it ourselves, as imageio-ffmpeg's own writer hides whether it succeeded: on a full disk it
+would leave half a video and say nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from fedkl.drawing.canvas import Frame, require_pillow
+from fedkl.errors import UserError
+from fedkl.runs.files import explain_os_errors
+
+SUFFIXES = (".mp4", ".gif")
+
+# Browsers slow a GIF down whose frames last less than two hundredths of a second.
+_GIF_FPS = 50
+_H264 = (
+    *("-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart"),
+    # Without these, players guess from the size what the colours mean.
+    *("-vf", "scale=out_color_matrix=bt709:out_range=tv", "-colorspace", "bt709"),
+    *("-color_primaries", "bt709", "-color_trc", "bt709"),
+)
+
+
+def check_target(path: Path) -> None:
+    """Finds out, before anything costs time, whether a video can be written to a path.
+
+    Raises:
+        UserError: it is neither an mp4 nor a gif, its folder is missing or closed to us, or the
+            packages that draw and write videos are not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"a video is a file that ends in .mp4 or .gif, and {path} does not")
+    if not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a directory")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write {path}: permission is denied")
+    require_pillow()
+    _ffmpeg()
+
+
+def write_video(path: Path, frames: Iterable[Frame], fps: float) -> None:
+    """Writes a video, frame by frame as they come; whatever happens, it is whole or not there.
+
+    Args:
+        path: ends in .mp4 (H.264, which every browser plays) or .gif (which plays forever).
+        frames: RGB pictures of one size, even in width and height.
+        fps: frames per second. A GIF cannot show more than 50: it then leaves out some, evenly.
+
+    Raises:
+        UserError: `check_target` refuses the path, or writing failed.
+    """
+    check_target(path)
+    with explain_os_errors("write", path):
+        # Beside the target, because a rename is atomic only within one file system.
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        video = folder / f"video{path.suffix.lower()}"
+        try:
+            if video.suffix == ".mp4":
+                _run_on_frames(frames, fps, [*_H264, str(video)])
+            else:
+                _write_gif(video, frames, fps)
+        except _FfmpegError as error:
+            raise UserError(f"cannot write {path}: {error}") from error
+        with explain_os_errors("write", path):
+            os.replace(video, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _FfmpegError(Exception):
+    """Says how it ended."""
+
+
+def _write_gif(video: Path, frames: Iterable[Frame], fps: float) -> None:
+    """The best 256 colours are known only at the end, so the frames wait on disk, losslessly."""
+    kept, palette = str(video.with_name("frames.mkv")), str(video.with_name("palette.png"))
+    graph = f"fps={min(fps, _GIF_FPS)},split[frames][all];[all]palettegen[palette]"
+    keep = ["-map", "[frames]", "-c:v", "ffv1", kept]
+    _run_on_frames(
+        frames, fps, ["-filter_complex", graph, *keep, "-map", "[palette]", "-update", "1", palette]
+    )
+    use = "paletteuse=dither=none:diff_mode=rectangle"
+    _run(["-i", kept, "-i", palette, "-lavfi", use, str(video)], [])
+
+
+def _run_on_frames(frames: Iterable[Frame], fps: float, options: list[str]) -> None:
+    following = iter(frames)
+    first = next(following, None)
+    if first is None:
+        raise ValueError("a video has at least one frame")
+    height, width, _ = first.shape
+    if width % 2 or height % 2:
+        raise ValueError(f"the codecs need even sizes, and the frames are {width}x{height}")
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+    _run([*raw, "-framerate", str(fps), "-i", "-", *options], _raw(chain([first], following)))
+
+
+def _raw(frames: Iterable[Frame]) -> Iterator[bytes]:
+    shape = None
+    for frame in frames:
+        shape = shape or frame.shape
+        if frame.shape != shape or frame.dtype != "uint8":
+            raise ValueError(f"a frame of {frame.dtype} {frame.shape} among those of {shape}")
+        yield frame.tobytes()
+
+
+def _run(options: list[str], frames: Iterable[bytes]) -> None:
+    """Runs ffmpeg to its end; if a frame does not come, it is killed."""
+    # Its words go to a file: a pipe that nobody reads while frames are written could fill up.
+    with tempfile.TemporaryFile() as words:
+        process = subprocess.Popen(
+            [_ffmpeg(), "-v", "error", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=words,
+            start_new_session=True,  # Ctrl-C is for us, who then end it
+        )
+        assert process.stdin is not None
+        try:
+            for frame in frames:
+                try:
+                    process.stdin.write(frame)
+                except BrokenPipeError:
+                    break  # it ended early; its exit code and its words tell why
+            process.communicate()
+        finally:
+            process.kill()
+            process.communicate()
+        if process.returncode:
+            words.seek(0)
+            said = words.read().decode(errors="replace").strip()
+            # The first line is the cause; each starts with the part of ffmpeg that speaks.
+            cause = re.sub(r"^\[[^]]*\] *", "", said.partition("\n")[0])
+            code = f"ffmpeg ended with code {process.returncode}"
+            raise _FfmpegError(f"ffmpeg says: {cause}" if cause else code)
+
+
+def _ffmpeg() -> str:
+    try:
+        import imageio_ffmpeg
+
+        return imageio_ffmpeg.get_ffmpeg_exe()
+    except (ImportError, RuntimeError) as error:
+        raise UserError(
+            "writing videos needs imageio-ffmpeg; install it with `pip install 'fedkl[video]'`"
+        ) from error
