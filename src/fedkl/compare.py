@@ -8,7 +8,6 @@ goes on with `fedkl resume DIR`, and no run depends on which others ran beside i
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -20,7 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ import tomli_w
 
 from fedkl.config import Config
 from fedkl.errors import UserError
+from fedkl.processes import cores, die_with
 from fedkl.progress import number
 from fedkl.runs import RunDirectory, explain_os_errors, lock_directory, write_atomically
 from fedkl.settings import build, setting
@@ -186,12 +186,8 @@ def _start(run: Path, slot: int, jobs: int) -> subprocess.Popen[bytes]:
 
 
 def _work(run: str, cores: str, parent: str) -> None:
-    """A worker: `fedkl resume RUN` on some cores, for as long as its parent lives.
-
-    It arranges this itself, because code between fork and exec in a process full of JAX's threads
-    may deadlock.
-    """
-    _die_with(int(parent))
+    """A worker: `fedkl resume RUN` on some cores, for as long as its parent lives."""
+    die_with(int(parent))
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
     from fedkl.cli import main
@@ -201,19 +197,10 @@ def _work(run: str, cores: str, parent: str) -> None:
 
 def _cores_of(slot: int, jobs: int) -> set[int]:
     """A worker's share of the cores; threads of one run would only get in the way of another's."""
-    if not hasattr(os, "sched_getaffinity"):
+    if not hasattr(os, "sched_setaffinity"):
         return set()
-    cores: Sequence[int] = sorted(os.sched_getaffinity(0))
-    return set(cores[slot % len(cores) :: jobs]) or {cores[slot % len(cores)]}
-
-
-def _die_with(parent: int) -> None:
-    """On Linux, the kernel ends this process when its parent dies, even by SIGKILL."""
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
+    ours = cores()
+    return set(ours[slot % len(ours) :: jobs]) or {ours[slot % len(ours)]}
 
 
 if __name__ == "__main__":

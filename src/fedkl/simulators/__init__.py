@@ -1,0 +1,1 @@
+"""Simulators on the host, in processes of their own, and whole episodes in them; no JAX."""

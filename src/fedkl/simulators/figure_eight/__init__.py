@@ -1,0 +1,1 @@
+"""The figure-eight road with its human drivers and autonomous vehicles, on SUMO."""

@@ -1,0 +1,198 @@
+"""Simulators in processes of their own, replaced when they come to harm.
+
+An episode is a pure function of its job, so one that was lost is simply run again: a worker that
+was killed, hangs, or lost a vehicle changes nothing but the time that it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fedkl.errors import UserError
+from fedkl.processes import cores
+from fedkl.simulators.base import Recipe, Reply, Request, SimulatorError
+from fedkl.simulators.episodes import Episode, Job
+
+ATTEMPTS = 10
+"""How often one job may come to harm before it is given up."""
+STARTING = 60.0
+"""Seconds that a process may take to import what it needs and open its simulator."""
+
+
+class Worker:
+    """One process with one simulator in it."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Starts the process and waits until its simulator is open.
+
+        Raises:
+            UserError: the recipe is wrong in a way that the user can mend.
+            SimulatorError: it did not come up.
+        """
+        ours, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        with theirs:
+            arguments = [str(theirs.fileno()), str(os.getpid())]
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fedkl.simulators.worker", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C is for whoever started us; it would spoil an episode here.
+                start_new_session=True,
+                # Its matrices are too small to share out.
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            )
+        self._connection: Connection[Request, Reply] = Connection(ours.detach())
+        try:
+            self.agents: int = self.ask("open", tuple(recipe), STARTING)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, what: str, argument: Any = None, seconds: float = STARTING) -> Any:
+        """The worker's answer to a request.
+
+        Raises:
+            UserError: the user can mend it.
+            SimulatorError: the simulator came to harm, the process died, or took too long.
+        """
+        try:
+            self._connection.send(Request(what, argument))
+            if not self._connection.poll(seconds):
+                raise SimulatorError(f"no answer within {seconds:g} s")
+            reply = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise SimulatorError(self._last_words()) from error
+        if reply.mistake is not None:
+            raise UserError(reply.mistake)
+        if reply.harm is not None:
+            raise SimulatorError(reply.harm)
+        return reply.result
+
+    def close(self) -> None:
+        """Ends the process at once: it keeps nothing."""
+        self.process.kill()
+        self.process.wait()
+        self._connection.close()
+        self._log.close()
+
+    def _last_words(self) -> str:
+        """Why the process ended, as far as it said."""
+        self.process.kill()
+        code = self.process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"the simulator's process ended with code {code}"
+
+
+class Workers:
+    """As many workers as there are cores, each looked after by a thread of its own.
+
+    They are started when they are first needed, and ended by `close`, when this object is no
+    longer used, or when the process ends, however it ends.
+    """
+
+    def __init__(self, recipe: Recipe, timeout: float, number: int | None = None) -> None:
+        """Args:
+        recipe: how a worker makes its simulator.
+        timeout: seconds after which an episode counts as lost.
+        number: how many workers at most; one for each core if None.
+        """
+        self._recipe = recipe
+        self._timeout = timeout
+        # A worker lives as long as the thread that started it (see `die_with`).
+        self._threads = ThreadPoolExecutor(number or len(cores()), "simulator")
+        self._mine = threading.local()
+        self._lock = threading.Lock()
+        self._alive: set[Worker] = set()
+        self._closed = False
+        self._end = weakref.finalize(self, _end, self._alive)
+        self.replaced = 0
+        """How many workers came to harm so far."""
+
+    def run(self, jobs: Iterable[Job]) -> list[Episode]:
+        """Runs episodes side by side, and returns them in the order of the jobs.
+
+        Raises:
+            UserError: the simulator cannot be opened, or an episode was lost again and again.
+        """
+        over = threading.Event()
+        futures = [self._threads.submit(self._run, job, over) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            # Python waits for our threads before it ends, and they must not wait for what hangs.
+            over.set()
+            for future in futures:
+                future.cancel()
+            self._kill()
+            raise
+
+    def processes(self) -> list[int]:
+        """The numbers of the processes that run now."""
+        with self._lock:
+            return [worker.process.pid for worker in self._alive]
+
+    def close(self) -> None:
+        """Ends all workers, whatever they are doing."""
+        self._closed = True
+        self._kill()
+        self._threads.shutdown(cancel_futures=True)
+        self._end()
+
+    def _kill(self) -> None:
+        with self._lock:
+            for worker in self._alive:
+                worker.process.kill()
+
+    def _run(self, job: Job, over: threading.Event) -> Episode:
+        reason = ""
+        for _ in range(ATTEMPTS):
+            try:
+                worker = self._worker()
+                if self._closed or over.is_set():
+                    raise SimulatorError("nobody waits for it any more")
+                episode: Episode = worker.ask("episode", job, self._timeout)
+                return episode
+            except SimulatorError as error:
+                self._discard()
+                if self._closed or over.is_set():
+                    raise
+                reason = str(error)
+        raise UserError(f"an episode was lost {ATTEMPTS} times in a row, last because: {reason}")
+
+    def _worker(self) -> Worker:
+        """This thread's worker, started if need be."""
+        worker: Worker | None = getattr(self._mine, "worker", None)
+        if worker is None:
+            self._mine.worker = worker = Worker(self._recipe)
+            with self._lock:
+                self._alive.add(worker)
+        return worker
+
+    def _discard(self) -> None:
+        """Ends this thread's worker, which came to harm."""
+        worker: Worker | None = getattr(self._mine, "worker", None)
+        self._mine.worker = None
+        with self._lock:
+            self.replaced += 1
+            self._alive -= {worker}
+        if worker is not None:
+            worker.close()
+
+
+def _end(workers: set[Worker]) -> None:
+    for worker in workers:
+        worker.close()
