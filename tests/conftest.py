@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -45,3 +46,11 @@ def tiny() -> Callable[..., fedkl.Config]:
         return fedkl.preset("probe-point", algorithm, seed, TINY | dotted)
 
     return make
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Lets the processes of simulators import `toy_simulators`; returns its folder."""
+    folder = str(Path(__file__).parent / "simulators" / "toys")
+    monkeypatch.setenv("PYTHONPATH", folder)
+    return folder

@@ -23,7 +23,7 @@ from fedkl.errors import UserError
 from fedkl.federation.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.settings import setting
-from fedkl.worlds import WORLDS, World
+from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
 
 _GROUPS = {
     "federation": FederationSettings,
@@ -59,7 +59,7 @@ class Config:
     learner: LearnerSettings
     critic: CriticSettings
     algorithm: Algorithm
-    world: World
+    world: AnyWorld
     evaluation: EvaluationSettings
     checkpoint: CheckpointSettings
 
@@ -205,6 +205,11 @@ def _check(config: Config) -> None:
     if k > n:
         raise UserError(
             f"federation.clients_per_round must be at most federation.clients ({n}), not {k}"
+        )
+    if isinstance(config.world, SharedWorld) and n != config.world.agents:
+        raise UserError(
+            f"federation.clients must be {config.world.agents}, as many as there are agents in the "
+            f"world, not {n}"
         )
     ranges = (("learner", "c2_bounds"), ("algorithm", "c1_bounds"), ("learner", "ratio_bounds"))
     for group, bounds in ranges:

@@ -11,7 +11,8 @@ from typing import Any
 from fedkl.config import Config, from_mapping
 from fedkl.errors import UserError
 from fedkl.federation.arrays import from_arrays, to_arrays
-from fedkl.federation.loop import Federation, Record
+from fedkl.federation.engines.base import Record
+from fedkl.federation.loop import Federation
 from fedkl.runs import RunDirectory
 
 Warn = Callable[[str], None]

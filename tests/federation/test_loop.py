@@ -16,9 +16,9 @@ def spoilt(engine_train, is_bad):
     """An engine whose updates are NaN for the clients (and calls) that `is_bad` names."""
     calls = []
 
-    def train(model, clients, states, keys):
+    def train(model, clients, *rest):
         calls.append(list(clients))
-        outcomes = engine_train(model, clients, states, keys)
+        outcomes = engine_train(model, clients, *rest)
         return [
             eqx.tree_at(
                 lambda o: o[0].model.policy,

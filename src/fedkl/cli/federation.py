@@ -12,6 +12,7 @@ from rich.table import Table
 from fedkl import compare, compilation, config, training
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console
+from fedkl.drawing import check_target, write_video
 from fedkl.errors import UserError
 from fedkl.federation.loop import Federation
 from fedkl.progress import RoundProgress, bar, number
@@ -52,6 +53,13 @@ def evaluate(options: argparse.Namespace) -> None:
         raise UserError(f"{options.run} has no finished round to evaluate yet")
     if options.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {options.episodes}")
+    clients = federation.config.federation.clients
+    if not 0 <= options.client < clients:
+        raise UserError(f"--client must be from 0 to {clients - 1}, not {options.client}")
+    film = None
+    if options.video is not None:
+        check_target(options.video)
+        film = federation.film(options.client, options.deterministic)
     returns = federation.evaluate(options.episodes, options.deterministic)
     per_client = returns.mean(axis=1)
     result = {
@@ -63,6 +71,13 @@ def evaluate(options: argparse.Namespace) -> None:
         "return_std": float(per_client.std()),
         "return_per_client": [float(r) for r in per_client],
     }
+    if film is not None:
+        write_video(options.video, film.frames, film.frames_per_second)
+        result["video"] = {
+            "file": str(options.video),
+            "client": options.client,
+            "return": film.episode_return,
+        }
     if options.json:
         console.out.print(strict_json.encode(result).decode(), soft_wrap=True)
         return
@@ -75,6 +90,11 @@ def evaluate(options: argparse.Namespace) -> None:
         f"  worst client           {per_client.min():.3f} (client {worst})\n"
         f"  deviation over clients {per_client.std():.3f}"
     )
+    if film is not None:
+        console.out.print(
+            f"video: {options.video} (client {options.client}, return {film.episode_return:.3f})",
+            soft_wrap=True,
+        )
 
 
 def compare_(options: argparse.Namespace) -> None:

@@ -93,6 +93,10 @@ def _add_federation(commands: _Commands) -> None:
     add_run(sub)
     sub.add_argument("--episodes", type=int, default=100, metavar="N", help="for each client")
     sub.add_argument("--deterministic", action="store_true", help="the mode, not a sample")
+    sub.add_argument(
+        "--video", type=Path, metavar="FILE", help="film an episode too, as FILE.mp4 or FILE.gif"
+    )
+    sub.add_argument("--client", type=int, default=0, metavar="N", help="whose world is filmed")
     sub.add_argument("--json", action="store_true", help="print JSON")
 
     sub = command(

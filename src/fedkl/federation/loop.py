@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, UInt8
 
 from fedkl.federation import selection
 from fedkl.federation.aggregation import aggregate
 from fedkl.federation.arrays import size_in_bytes
-from fedkl.federation.engines.in_process import InProcess, Outcome
+from fedkl.federation.engines.base import Engine, Outcome, Record
+from fedkl.federation.engines.in_process import InProcess
+from fedkl.federation.engines.shared_world import InSharedWorld
 from fedkl.federation.randomness import Purpose, key_for
 from fedkl.federation.state import State, broadcast, first_state, with_rows
 from fedkl.federation.validation import problem_with
 from fedkl.learning.local_training import Task
 from fedkl.learning.state import ClientState, Model
+from fedkl.worlds.base import SharedWorld
 
 if TYPE_CHECKING:
     from fedkl.config import Config
 
-Record = dict[str, Any]
-"""What is logged of a round; docs/metrics.md says what each key means."""
 
+class Film(NamedTuple):
+    """An episode to look at."""
 
-EPISODES_AT_ONCE = 200
-
-
-class Engine(Protocol):
-    """Where `local_round` and evaluation run."""
-
-    def train(
-        self, model: Model, clients: list[int], states: ClientState, keys: list[PRNGKeyArray]
-    ) -> list[Outcome]: ...
-
-    def evaluate(
-        self,
-        model: Model,
-        states: ClientState,
-        keys: PRNGKeyArray,
-        episodes: int,
-        deterministic: bool,
-    ) -> Float[np.ndarray, "n e"]: ...
+    frames: Iterator[UInt8[np.ndarray, "h w 3"]]
+    frames_per_second: float
+    episode_return: float
 
 
 class Federation:
@@ -64,10 +52,15 @@ class Federation:
         """
         self.config = config
         self.task = Task(config.world, config.algorithm, config.learner, config.critic)
-        n = config.federation.clients
-        params = config.world.clients(n, key_for(config.seed, Purpose.WORLDS))
-        self.engine: Engine = InProcess(self.task, params, config.federation)
+        self.engine = self._engine()
         self.state = state or self.first_state()
+
+    def _engine(self) -> Engine:
+        if isinstance(world := self.config.world, SharedWorld):
+            return InSharedWorld(self.task, self.config.federation)
+        key = key_for(self.config.seed, Purpose.WORLDS)
+        params = world.clients(self.config.federation.clients, key)
+        return InProcess(self.task, params, self.config.federation)
 
     def first_state(self) -> State:
         """The state before the first round."""
@@ -104,6 +97,7 @@ class Federation:
             "rejected": [{"client": c, "reason": r} for c, r in rejected.items()],
         }
         record |= _diagnostics(accepted)
+        record |= self.engine.report()
         record |= {
             "env_steps": int(self.state.env_steps),
             "bytes_down": attempts * size_in_bytes(model),
@@ -115,19 +109,25 @@ class Federation:
     def evaluate(self, episodes: int, deterministic: bool) -> Float[np.ndarray, "n e"]:
         """Returns of the global policy in every client's world, for each episode."""
         key = key_for(self.config.seed, Purpose.EVALUATION, int(self.state.round))
-        keys = jax.random.split(key, self.config.federation.clients)
         model = broadcast(self.state.model)
-        # In blocks, so that any number of episodes fits into memory.
-        blocks = []
-        for start in range(0, episodes, EPISODES_AT_ONCE):
-            block_keys = (
-                keys if start == 0 else jax.vmap(lambda k, s=start: jax.random.fold_in(k, s))(keys)
-            )
-            size = min(EPISODES_AT_ONCE, episodes - start)
-            blocks.append(
-                self.engine.evaluate(model, self.state.clients, block_keys, size, deterministic)
-            )
-        return np.concatenate(blocks, axis=1)
+        return self.engine.evaluate(model, self.state.clients, key, episodes, deterministic)
+
+    def film(self, client: int, deterministic: bool) -> Film:
+        """An episode of the global policy in a client's world, drawn as it is looked at.
+
+        Raises:
+            UserError: the world cannot be drawn.
+        """
+        key = key_for(self.config.seed, Purpose.RECORDING, int(self.state.round), client)
+        model = broadcast(self.state.model)
+        recording = self.engine.record(model, self.state.clients, key, client, deterministic)
+        artist = self.config.world.artist(recording.params)
+        totals = np.concatenate([[0.0], np.cumsum(recording.reward, dtype=np.float64)])
+        frames = (
+            artist(jax.tree.map(lambda x, i=i: x[i], recording.moments), i, total)
+            for i, total in enumerate(totals.tolist())
+        )
+        return Film(frames, self.config.world.frames_per_second, float(totals[-1]))
 
     def _train(
         self, t: int, model: Model, selected: list[int]
@@ -143,7 +143,8 @@ class Federation:
             keys = [
                 key_for(self.config.seed, Purpose.TRAINING, t, client, attempt) for client in left
             ]
-            outcomes = self.engine.train(model, left, self.state.rows(left), keys)
+            shared_key = key_for(self.config.seed, Purpose.SHARED_WORLD, t, attempt)
+            outcomes = self.engine.train(model, left, self.state.clients, keys, shared_key)
             attempts += len(left)
             for client, outcome in zip(left, outcomes, strict=True):
                 limit = self.config.federation.max_relative_norm

@@ -20,6 +20,8 @@ class Purpose(IntEnum):
     SELECTION = 2
     TRAINING = 3
     EVALUATION = 4
+    SHARED_WORLD = 5
+    RECORDING = 6
 
 
 def key_for(seed: int, purpose: Purpose, *numbers: int) -> PRNGKeyArray:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from fedkl.learning import minibatches
 from fedkl.learning.networks import MLP
 from fedkl.learning.settings import CriticSettings
-from fedkl.worlds.base import World
+from fedkl.worlds.base import AnyWorld
 
 
 class CriticBatch(NamedTuple):
@@ -23,7 +23,7 @@ class CriticBatch(NamedTuple):
     weight: Float[Array, " m"]
 
 
-def new_critic(world: World, settings: CriticSettings, key: PRNGKeyArray) -> MLP:
+def new_critic(world: AnyWorld, settings: CriticSettings, key: PRNGKeyArray) -> MLP:
     """A critic for the observations of `world`."""
     return MLP((world.observation_size, *settings.hidden, 1), key)
 

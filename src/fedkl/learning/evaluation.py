@@ -1,12 +1,13 @@
-"""The returns of the global policy in one client's world."""
+"""The global policy in one client's world: its returns, and an episode to look at."""
 
 from __future__ import annotations
 
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from fedkl.learning.local_training import Task, behaviour
-from fedkl.learning.rollout import rollout
+from fedkl.learning.local_training import Task, base_of, behaviour
+from fedkl.learning.rollout import record, rollout
 from fedkl.learning.state import ClientState, Model
+from fedkl.worlds.base import World
 
 
 def episode_returns(
@@ -22,6 +23,22 @@ def episode_returns(
 
     A client that keeps its own observation statistics is evaluated with them.
     """
-    seen = model.observations if client.observations is None else client.observations
+    assert isinstance(task.world, World)
+    seen = base_of(model, client).observations
     act = behaviour(task, model.policy, seen, client.iterations, deterministic)
     return rollout(task.world, params, act, episodes, key).returns()
+
+
+def recorded_episode(
+    task: Task,
+    model: Model,
+    client: ClientState,
+    params: PyTree,
+    key: PRNGKeyArray,
+    deterministic: bool,
+) -> tuple[PyTree, Float[Array, " h"], Bool[Array, " h"]]:
+    """One episode of the global policy with all its states (see `rollout.record`)."""
+    assert isinstance(task.world, World)
+    seen = base_of(model, client).observations
+    act = behaviour(task, model.policy, seen, client.iterations, deterministic)
+    return record(task.world, params, act, key)

@@ -1,7 +1,9 @@
 """One client's round: I times collect, optimise h_n, adapt the coefficients (Algorithm 2).
 
 `local_round` is the only local training there is. In simulation it is vmapped over the selected
-clients and jitted; a network client runs it singly.
+clients and jitted; a network client runs it singly. In a world that runs on the host the engine
+collects, and calls what `local_round` is made of: `begin`, then in each iteration `improve` and
+`fit_critic`, then `finish`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from fedkl.learning.rollout import Act, Trajectories, episodes_for, rollout
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.state import ClientState, CriticState, Metrics, Model, Update
 from fedkl.learning.statistics import Moments
-from fedkl.worlds.base import World
+from fedkl.worlds.base import AnyWorld, World
 
 if TYPE_CHECKING:
     from fedkl.algorithms.base import Algorithm
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 class Task(eqx.Module):
     """All that is the same for every client and round: the world, the algorithm, the settings."""
 
-    world: World
+    world: AnyWorld
     algorithm: Algorithm
     learner: LearnerSettings
     critic: CriticSettings
@@ -99,6 +101,21 @@ def behaviour(
     return act
 
 
+class Base(NamedTuple):
+    """The statistics that a client starts a round with."""
+
+    observations: Moments | None
+    rewards: Moments | None
+
+
+class Keys(NamedTuple):
+    """The randomness of an iteration."""
+
+    run: PRNGKeyArray
+    policy: PRNGKeyArray
+    critic: PRNGKeyArray
+
+
 def local_round(
     task: Task, model: Model, client: ClientState, params: PyTree, key: PRNGKeyArray
 ) -> tuple[Update, ClientState, Metrics]:
@@ -115,6 +132,44 @@ def local_round(
         The update for the server, the client's new state, and per-iteration metrics
         (`kl_local`, `kl_global`, `guarded`) with the last coefficients.
     """
+    assert isinstance(task.world, World)
+    world = task.world
+    base = base_of(model, client)
+    episodes = episodes_for(world, task.learner.steps)
+
+    def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
+        keys = keys_of(key, index)
+        act = behaviour(task, carry.policy, seen_with(base, carry), carry.iterations)
+        data = rollout(world, params, act, episodes, keys.run)
+        carry, batch, metrics = improve(task, model.policy, base, carry, data, index, keys.policy)
+        return fit_critic(task, carry, batch, keys.critic), metrics
+
+    start = begin(task, model, client)
+    end, metrics = jax.lax.scan(step, start, jnp.arange(task.learner.iterations))
+    return *finish(model, client, end, metrics), metrics | last_metrics(end)
+
+
+def keys_of(key: PRNGKeyArray, index: Array | int) -> Keys:
+    """The keys of an iteration of the round whose key is given."""
+    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
+    return Keys(run, policy, critic)
+
+
+def base_of(model: Model, client: ClientState) -> Base:
+    """The statistics that this client goes by: the server's, or its own."""
+    return Base(
+        model.observations if client.observations is None else client.observations,
+        model.rewards if client.rewards is None else client.rewards,
+    )
+
+
+def seen_with(base: Base, carry: Carry) -> Moments | None:
+    """The statistics that observations are standardised with now."""
+    return _sum(base.observations, carry.observations)
+
+
+def begin(task: Task, model: Model, client: ClientState) -> Carry:
+    """What a client starts its round with."""
     rules = across_rounds(task)
     fresh = first_coefficients(task)
     coefficients = {
@@ -125,7 +180,7 @@ def local_round(
     }
     value_net = model.critic if client.critic is None else client.critic.critic
     assert value_net is not None
-    start = Carry(
+    return Carry(
         policy=model.policy,
         policy_optimiser=optimiser(task.learner).init(model.policy),
         critic=value_net,
@@ -140,17 +195,19 @@ def local_round(
         rewards=_shape_of(model.rewards, client.rewards),
         replay=_no_replay(task) if task.critic.replay_previous else None,
     )
-    base = (
-        model.observations if client.observations is None else client.observations,
-        model.rewards if client.rewards is None else client.rewards,
-    )
 
-    def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
-        return _iteration(
-            task, model.policy, base, params, carry, index, jax.random.fold_in(key, index)
-        )
 
-    end, metrics = jax.lax.scan(step, start, jnp.arange(task.learner.iterations))
+def finish(
+    model: Model, client: ClientState, end: Carry, metrics: Metrics
+) -> tuple[Update, ClientState]:
+    """What a client sends and keeps after its last iteration.
+
+    Args:
+        model: what was broadcast to it.
+        client: its state before the round.
+        end: what the last iteration left.
+        metrics: of all iterations.
+    """
     update = Update(
         model=Model(
             policy=end.policy,
@@ -169,29 +226,46 @@ def local_round(
         observations=_sum(client.observations, end.observations),
         rewards=_sum(client.rewards, end.rewards),
     )
-    return update, after, metrics | {"coefficients": end.coefficients, "step_scale": end.step_scale}
+    return update, after
 
 
-def _iteration(
+def last_metrics(end: Carry) -> Metrics:
+    """What a round's metrics say once, not for each iteration."""
+    return {"coefficients": end.coefficients, "step_scale": end.step_scale}
+
+
+def improve(
     task: Task,
     global_policy: Policy,
-    base: tuple[Moments | None, Moments | None],
-    params: PyTree,
+    base: Base,
     carry: Carry,
+    data: Trajectories,
     index: Array,
     key: PRNGKeyArray,
-) -> tuple[Carry, Metrics]:
-    learner = task.learner
-    run_key, policy_key, critic_key = jax.random.split(key, 3)
+) -> tuple[Carry, critic.CriticBatch, Metrics]:
+    """One iteration of the policy, on the episodes that pi_{i-1} has run for T steps (phase 0).
 
-    # Phase 0: run pi_{i-1} for T steps. The statistics it acts on stay as they are for the whole
-    # iteration, so the importance ratio compares like with like.
-    seen = _sum(base[0], carry.observations)
-    act = behaviour(task, carry.policy, seen, carry.iterations)
-    data = rollout(task.world, params, act, episodes_for(task.world, learner.steps), run_key)
+    The statistics it acted on stay as they are for the whole iteration, so the importance ratio
+    compares like with like.
+
+    Args:
+        task: world, algorithm and settings.
+        global_policy: pi^t.
+        base: the statistics that the client started the round with.
+        carry: what the iteration before left.
+        data: the episodes.
+        index: i - 1.
+        key: for the shuffling.
+
+    Returns:
+        What the next iteration starts with, but for the critic; what the critic is to learn from;
+        and metrics.
+    """
+    learner = task.learner
+    seen = seen_with(base, carry)
     observations = _add(carry.observations, data.observation, data.mask)
     rewards = _add(carry.rewards, data.reward, data.mask)
-    reward = statistics.rescale(_sum(base[1], rewards), data.reward, learner.reward_clip)
+    reward = statistics.rescale(_sum(base.rewards, rewards), data.reward, learner.reward_clip)
     policy_batch, critic_batch = _batches(task, global_policy, carry, seen, data, reward)
 
     # Phase 1: E epochs on h_n.
@@ -205,7 +279,7 @@ def _iteration(
         carry.coefficients,
         carry.step_scale,
         index,
-        policy_key,
+        key,
     )
 
     # Phases 2 and 3: measure on the whole batch, then adapt c2 and c1.
@@ -221,19 +295,9 @@ def _iteration(
     policy, policy_optimiser, coefficients, step_scale = jax.tree.map(
         lambda b, o: jnp.where(guarded, b, o), back, on
     )
-
-    value_net, critic_optimiser = critic.improve_critic(
-        task.critic,
-        carry.critic,
-        carry.critic_optimiser,
-        _with_replay(carry.replay, critic_batch),
-        critic_key,
-    )
-    after = Carry(
+    after = carry._replace(
         policy=policy,
         policy_optimiser=policy_optimiser,
-        critic=value_net,
-        critic_optimiser=critic_optimiser,
         coefficients=coefficients,
         step_scale=step_scale,
         iterations=carry.iterations + 1,
@@ -248,7 +312,15 @@ def _iteration(
         "steps": jnp.sum(policy_batch.weight),
         "train_return": jnp.mean(data.returns()),
     }
-    return after, metrics
+    return after, _with_replay(carry.replay, critic_batch), metrics
+
+
+def fit_critic(task: Task, carry: Carry, batch: critic.CriticBatch, key: PRNGKeyArray) -> Carry:
+    """The critic's part of an iteration; the next one needs it only after its episodes."""
+    value_net, critic_optimiser = critic.improve_critic(
+        task.critic, carry.critic, carry.critic_optimiser, batch, key
+    )
+    return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
 
 
 def _batches(

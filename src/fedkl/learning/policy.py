@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkl.learning.distributions import Categorical, Distribution, Gaussian
 from fedkl.learning.networks import MLP
 from fedkl.learning.settings import LearnerSettings
-from fedkl.worlds.base import Continuous, World
+from fedkl.worlds.base import AnyWorld, Continuous
 
 
 class Policy(eqx.Module):
@@ -22,7 +22,7 @@ class Policy(eqx.Module):
     network: MLP
     log_std: Float[Array, " a"] | None
 
-    def __init__(self, world: World, settings: LearnerSettings, key: PRNGKeyArray) -> None:
+    def __init__(self, world: AnyWorld, settings: LearnerSettings, key: PRNGKeyArray) -> None:
         actions = world.actions
         continuous = isinstance(actions, Continuous)
         outputs = actions.size if isinstance(actions, Continuous) else actions.number

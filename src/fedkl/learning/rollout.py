@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from fedkl.worlds.base import World
+from fedkl.worlds.base import AnyWorld, World
 
 Act = Callable[[Float[Array, "n o"], PRNGKeyArray], Array]
 
@@ -30,7 +31,17 @@ class Trajectories(NamedTuple):
         return jnp.sum(jnp.where(self.mask, self.reward, 0.0), axis=0)
 
 
-def episodes_for(world: World, steps: int) -> int:
+class Recording(NamedTuple):
+    """One episode to look at: its states from the first to the last, and the rewards between."""
+
+    moments: PyTree
+    """Every leaf with the h + 1 states along its first axis."""
+    reward: Float[np.ndarray, " h"]
+    params: PyTree
+    """Of the world it happened in."""
+
+
+def episodes_for(world: AnyWorld, steps: int) -> int:
     """How many whole episodes fill `steps` steps (at full length)."""
     return -(-steps // world.horizon)
 
@@ -70,3 +81,30 @@ def rollout(
     (_, last_observation, _), seen = jax.lax.scan(one_step, start, keys)
     observation, action, reward, terminated, alive = seen
     return Trajectories(observation, action, reward, terminated, alive, last_observation)
+
+
+def record(
+    world: World, params: PyTree, act: Act, key: PRNGKeyArray
+) -> tuple[PyTree, Float[Array, " h"], Bool[Array, " h"]]:
+    """One episode with all its states.
+
+    Returns:
+        The states, the first one included; the rewards; and which steps were before its end.
+    """
+    reset_key, step_key = jax.random.split(key)
+    state, observation = world.reset(params, reset_key)
+
+    def one_step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+        state, observation, alive = carry
+        act_key, world_key = jax.random.split(key)
+        action = act(observation[None], act_key)[0]
+        next_state, next_observation, reward, terminated = world.step(
+            params, state, action, world_key
+        )
+        return (next_state, next_observation, alive & ~terminated), (next_state, reward, alive)
+
+    start = (state, observation, jnp.asarray(True))
+    keys = jax.random.split(step_key, world.horizon)
+    states, reward, alive = jax.lax.scan(one_step, start, keys)[1]
+    everything = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), state, states)
+    return everything, reward, alive

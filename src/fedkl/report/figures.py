@@ -45,7 +45,17 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
             "guarded": _trouble(groups, "guarded", "rolled-back iterations so far"),
             "rejected": _trouble(groups, "rejected", "rejected updates so far"),
         }
-        return rendered({name: d for name, d in drawings.items() if d is not None})
+        alike = (
+            () if _clients_differ(groups) else ("worst_client", "client_spread", "client_returns")
+        )
+        shown = {name: d for name, d in drawings.items() if d is not None and name not in alike}
+        return rendered(shown)
+
+
+def _clients_differ(groups: Sequence[Group]) -> bool:
+    """Whether any client's return was ever another than its neighbour's."""
+    runs = [run for group in groups for run in (*group.counted, *group.left_out)]
+    return any(np.nanmax(run.series("return_std"), initial=0.0) > 0 for run in runs)
 
 
 def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing | None:

@@ -42,6 +42,7 @@ _SECTIONS = {
     "Trouble": ["guarded", "rejected"],
 }
 _WITHOUT = {
+    "client_spread": "All clients had the same returns in every round.",
     "guarded": "No iteration of local training was rolled back.",
     "rejected": "No client update was rejected.",
 }

@@ -1,20 +1,33 @@
 """Worlds: what clients act in. Importing this package registers ours."""
 
-from fedkl.worlds.base import WORLDS, Continuous, Discrete, Transition, World, register_world
+from fedkl.worlds.base import (
+    WORLDS,
+    AnyWorld,
+    Continuous,
+    Discrete,
+    SharedWorld,
+    Transition,
+    World,
+    register_world,
+)
+from fedkl.worlds.figure_eight import FigureEight
 from fedkl.worlds.probes import Bandit, Chain, PointTarget
 from fedkl.worlds.reacher import Reacher, ReacherState
 from fedkl.worlds.scenarios import ReacherParams, action_noise, both, iid, initial_states
 
 __all__ = [
     "WORLDS",
+    "AnyWorld",
     "Bandit",
     "Chain",
     "Continuous",
     "Discrete",
+    "FigureEight",
     "PointTarget",
     "Reacher",
     "ReacherParams",
     "ReacherState",
+    "SharedWorld",
     "Transition",
     "World",
     "action_noise",

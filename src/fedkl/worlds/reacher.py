@@ -11,11 +11,12 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from fedkl.settings import setting
 from fedkl.worlds import scenarios
-from fedkl.worlds.base import Continuous, Transition, World, register_world
+from fedkl.worlds.base import Artist, Continuous, Transition, World, register_world
 from fedkl.worlds.scenarios import NOISE_KINDS, REACH, ReacherParams
 
 Scalar = Float[Array, ""]
@@ -77,6 +78,8 @@ class Reacher(World):
     observation_size: ClassVar[int] = 11
     actions: ClassVar[Continuous] = Continuous(2)
     horizon: ClassVar[int] = 50
+    # Five times as slow as it happens: an episode is one second long.
+    frames_per_second: ClassVar[float] = 10.0
 
     scenario: str = setting(
         "iid",
@@ -163,6 +166,16 @@ class Reacher(World):
         )
         state = ReacherState(jnp.stack([q0, q1]), jnp.stack([v0, v1]), state.target)
         return Transition(state, _observe(state), reward, jnp.asarray(False))
+
+    def artist(self, params: ReacherParams) -> Artist:
+        """Draws the arm, the target, and the box in which this client's targets spawn."""
+        from fedkl.drawing import reacher
+
+        def draw(moment: ReacherState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            box = (params.target_low, params.target_high)
+            return reacher.draw(moment.q, moment.target, f"step {step}, return {total:.2f}", box)
+
+        return draw
 
 
 def _within_reach(x: Float[Array, " 2"]) -> Bool[Array, ""]:

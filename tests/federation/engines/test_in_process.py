@@ -14,11 +14,9 @@ def outcomes(config, clients):
     federation = Federation(config)
     keys = [key_for(0, Purpose.TRAINING, 0, c, 0) for c in clients]
     model = broadcast(federation.state.model)
-    return (
-        federation,
-        model,
-        federation.engine.train(model, clients, federation.state.rows(clients), keys),
-    )
+    shared_key = key_for(0, Purpose.SHARED_WORLD, 0, 0)
+    trained = federation.engine.train(model, clients, federation.state.clients, keys, shared_key)
+    return federation, model, trained
 
 
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
@@ -59,3 +57,15 @@ def test_evaluation_of_many_clients_equals_that_of_each(tiny):
     # The deterministic policy starts at 0, so the return is -(target)^2 for each client.
     targets = np.asarray(config.world.clients(23, key_for(0, Purpose.WORLDS)).target).reshape(23)
     assert returns.mean(axis=1) == pytest.approx(-(targets**2), abs=0.05)
+
+
+def test_a_recording_is_an_episode_in_that_clients_world(tiny):
+    config = tiny(world__spread=0.3)
+    federation = Federation(config)
+    model = broadcast(federation.state.model)
+    recording = federation.engine.record(
+        model, federation.state.clients, jax.random.key(0), 3, deterministic=True
+    )
+    # The last of four clients wants 0.5 + 0.3, and the fresh policy acts with about 0.
+    assert recording.params.target == pytest.approx(0.8)
+    assert recording.reward == pytest.approx(np.array([-(0.8**2)]), abs=0.05)

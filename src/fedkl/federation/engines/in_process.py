@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,23 +10,26 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from fedkl.federation.engines.base import Outcome, Record, clients_at_once
 from fedkl.federation.settings import FederationSettings
-from fedkl.learning.evaluation import episode_returns
+from fedkl.learning.evaluation import episode_returns, recorded_episode
 from fedkl.learning.local_training import Task, local_round
-from fedkl.learning.state import ClientState, Metrics, Model, Update
+from fedkl.learning.rollout import Recording
+from fedkl.learning.state import ClientState, Model
+from fedkl.processes import cores
 
 EVALUATED_AT_ONCE = 10
 """Clients evaluated in one vmapped call; about 200 episodes side by side fill the vector units."""
-
-Outcome = tuple[Update, ClientState, Metrics]
+EPISODES_AT_ONCE = 200
+"""Of a client, in one call: any number of episodes then fits into memory."""
 
 
 class InProcess:
     """Runs `local_round` for the selected clients on this machine.
 
-    On a CPU each client is one call of the same compiled function, with a thread for each core:
-    batched small matrix products gain nothing there, one compiled function serves every K, and a
-    client's update is bit for bit what it would be if it were trained alone. On an accelerator the
+    On a CPU each client is one call of the same compiled function, with a thread for each core, so
+    one compiled function serves every K, and a client's update is bit for bit what it would be if
+    it were trained alone. On an accelerator the
     clients of a call are vmapped (`federation.clients_at_once`).
     """
 
@@ -39,10 +41,9 @@ class InProcess:
         """
         self._task = task
         self._params = jax.device_get(params)
+        self._at_once = clients_at_once(settings)
         on_cpu = jax.default_backend() == "cpu"
-        k = settings.clients_per_round
-        self._at_once = min(settings.clients_at_once or (1 if on_cpu else k), k)
-        self._threads = ThreadPoolExecutor(_cores() if on_cpu else 1)
+        self._threads = ThreadPoolExecutor(len(cores()) if on_cpu else 1)
 
     def train(
         self,
@@ -50,19 +51,12 @@ class InProcess:
         clients: Sequence[int],
         states: ClientState,
         keys: Sequence[PRNGKeyArray],
+        shared_key: PRNGKeyArray,
     ) -> list[Outcome]:
-        """One local round for each of `clients`.
-
-        Args:
-            model: the broadcast model.
-            clients: which clients.
-            states: their states, stacked.
-            keys: a key for each.
-
-        Returns:
-            Update, new state and metrics of each, as NumPy arrays, in the order of `clients`.
-        """
-        params = jax.tree.map(lambda x: x[list(clients)], self._params)
+        """One local round for each of `clients`, each in a world of its own."""
+        states, params = (
+            jax.tree.map(lambda x: x[list(clients)], tree) for tree in (states, self._params)
+        )
         rows = list(range(len(clients)))
         if self._at_once == 1:
 
@@ -91,29 +85,55 @@ class InProcess:
         self,
         model: Model,
         states: ClientState,
-        keys: PRNGKeyArray,
+        key: PRNGKeyArray,
         episodes: int,
         deterministic: bool,
     ) -> Float[np.ndarray, "n e"]:
-        """Returns of the global policy in every client's world; changes nothing.
-
-        Args:
-            model: the broadcast model.
-            states: all clients' states.
-            keys: a key for each client, stacked.
-            episodes: for each client.
-            deterministic: take the mode of the policy instead of a sample.
-        """
-        n = len(keys)
+        """Returns of the global policy in every client's world; changes nothing."""
+        n = jax.tree.leaves(self._params)[0].shape[0]
+        keys = jax.random.split(key, n)
         width = min(EVALUATED_AT_ONCE, n)
+        blocks = []
+        for start in range(0, episodes, EPISODES_AT_ONCE):
+            block_keys = (
+                keys if start == 0 else jax.vmap(lambda k, s=start: jax.random.fold_in(k, s))(keys)
+            )
+            size = min(EPISODES_AT_ONCE, episodes - start)
 
-        def together(part: list[int]) -> np.ndarray:
-            full = np.asarray(_padded(part, width))
-            rows = [jax.tree.map(lambda x: x[full], tree) for tree in (states, self._params, keys)]
-            returns = _evaluate_many(self._task, model, *rows, episodes, deterministic)
-            return np.asarray(returns)[: len(part)]
+            def together(
+                part: list[int], keys: PRNGKeyArray = block_keys, size: int = size
+            ) -> np.ndarray:
+                full = np.asarray(_padded(part, width))
+                rows = [
+                    jax.tree.map(lambda x: x[full], tree) for tree in (states, self._params, keys)
+                ]
+                returns = _evaluate_many(self._task, model, *rows, size, deterministic)
+                return np.asarray(returns)[: len(part)]
 
-        return np.concatenate(list(self._threads.map(together, _parts(list(range(n)), width))))
+            parts = self._threads.map(together, _parts(list(range(n)), width))
+            blocks.append(np.concatenate(list(parts)))
+        return np.concatenate(blocks, axis=1)
+
+    def record(
+        self,
+        model: Model,
+        states: ClientState,
+        key: PRNGKeyArray,
+        client: int,
+        deterministic: bool,
+    ) -> Recording:
+        """One episode of the global policy in a client's world."""
+        state, params = (jax.tree.map(partial(_row, client), t) for t in (states, self._params))
+        moments, reward, alive = jax.device_get(
+            _record(self._task, model, state, params, key, deterministic)
+        )
+        length = int(alive.sum())
+        cut = jax.tree.map(lambda x: x[: length + 1], moments)
+        return Recording(cut, reward[:length], params)
+
+    def report(self) -> Record:
+        """Nothing."""
+        return {}
 
 
 _train_one = jax.jit(local_round)
@@ -122,9 +142,7 @@ _evaluate_many: Callable[..., Array] = jax.jit(
     jax.vmap(episode_returns, in_axes=(None, None, 0, 0, 0, None, None)), static_argnums=(5, 6)
 )
 
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_record = jax.jit(recorded_episode, static_argnums=5)
 
 
 def _row(i: int, x: np.ndarray) -> np.ndarray:

@@ -1,0 +1,234 @@
+"""The engine for worlds that clients share: one simulation on the host, every client in it.
+
+An iteration runs the simulation once, with every selected client acting by its own policy, and then
+trains the clients, a thread for each core (on an accelerator, all in one vmapped call). A client's
+critic is needed only when the next episode is over, so it is fitted while the simulator runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from fedkl.federation.engines.base import Outcome, Record, clients_at_once
+from fedkl.federation.settings import FederationSettings
+from fedkl.learning import local_training as local
+from fedkl.learning.critic import CriticBatch
+from fedkl.learning.local_training import Base, Carry, Keys, Task
+from fedkl.learning.on_host import minds, seeds_of, trajectories
+from fedkl.learning.rollout import Recording, episodes_for
+from fedkl.learning.state import ClientState, Metrics, Model
+from fedkl.processes import cores
+from fedkl.simulators.actors import Mind
+from fedkl.simulators.base import Seed
+from fedkl.simulators.episodes import Episode, Job
+from fedkl.simulators.pool import Workers
+from fedkl.worlds.base import SharedWorld
+
+T = TypeVar("T")
+
+_base = jax.jit(jax.vmap(local.base_of, in_axes=(None, 0)))
+_begin = jax.jit(jax.vmap(local.begin, in_axes=(None, None, 0)))
+_keys = jax.jit(jax.vmap(local.keys_of, in_axes=(0, None)))
+_seen = jax.jit(jax.vmap(local.seen_with))
+_improve = jax.jit(jax.vmap(local.improve, in_axes=(None, None, 0, 0, 0, None, 0)))
+_fit_critic = jax.jit(jax.vmap(local.fit_critic, in_axes=(None, 0, 0, 0)))
+_finish = jax.jit(jax.vmap(local.finish, in_axes=(None, 0, 0, 0)))
+
+
+class InSharedWorld:
+    """Trains the selected clients side by side in their common simulation.
+
+    Clients that are not selected act with the global policy.
+    """
+
+    def __init__(self, task: Task, settings: FederationSettings) -> None:
+        """Args:
+        task: world, algorithm and settings of local training.
+        settings: for `clients_at_once`.
+
+        Raises:
+            UserError: the simulator cannot run here.
+        """
+        assert isinstance(task.world, SharedWorld)
+        self._task = task
+        self._agents = range(task.world.agents)
+        self._horizon = task.world.horizon
+        self._workers = Workers(task.world.simulator(), task.world.timeout)
+        self._at_once = clients_at_once(settings)
+        self._threads = ThreadPoolExecutor(len(cores()))
+
+    def train(
+        self,
+        model: Model,
+        clients: Sequence[int],
+        states: ClientState,
+        keys: Sequence[PRNGKeyArray],
+        shared_key: PRNGKeyArray,
+    ) -> list[Outcome]:
+        """One local round for each of `clients`, all in the same episodes."""
+        numbers = [
+            list(clients[i : i + self._at_once]) for i in range(0, len(clients), self._at_once)
+        ]
+        key_of = dict(zip(clients, keys, strict=True))
+        groups = [
+            _Group(
+                self._task, model, part, _rows(states, part), jnp.stack([key_of[c] for c in part])
+            )
+            for part in numbers
+        ]
+        (seed,) = seeds_of(shared_key)
+        fitted: list[Future[None]] = []
+        for i in range(self._task.learner.iterations):
+            keys_of = [group.keys(i) for group in groups]
+            jobs = []
+            for e in range(episodes_for(self._task.world, self._task.learner.steps)):
+                own: dict[int, Mind] = {}
+                for group, its in zip(groups, keys_of, strict=True):
+                    own |= group.minds(its, e)
+                jobs.append(self._job(model, states, seed.fold(i, e), own))
+            episodes = self._workers.run(jobs)
+            # Threads take what is submitted first, so nobody waits for what has not begun.
+            improved = [
+                self._threads.submit(group.improve, i, its, episodes, before)
+                for group, its, before in zip_longest(groups, keys_of, fitted)
+            ]
+            fitted = [
+                self._threads.submit(group.fit_critic, its, before)
+                for group, its, before in zip(groups, keys_of, improved, strict=True)
+            ]
+            for future in improved:
+                future.result()
+        for future in fitted:
+            future.result()
+        return [outcome for group in groups for outcome in group.finish()]
+
+    def evaluate(
+        self,
+        model: Model,
+        states: ClientState,
+        key: PRNGKeyArray,
+        episodes: int,
+        deterministic: bool,
+    ) -> Float[np.ndarray, "n e"]:
+        """Returns of the global policy, driven by all clients at once; changes nothing."""
+        (seed,) = seeds_of(key)
+        jobs = [self._job(model, states, seed.fold(e), {}, deterministic) for e in range(episodes)]
+        return np.stack([episode.returns() for episode in self._workers.run(jobs)], axis=1)
+
+    def record(
+        self,
+        model: Model,
+        states: ClientState,
+        key: PRNGKeyArray,
+        client: int,
+        deterministic: bool,
+    ) -> Recording:
+        """One episode, in which all clients drive; rewards are those of the given one."""
+        (seed,) = seeds_of(key)
+        job = self._job(model, states, seed, {}, deterministic)
+        (episode,) = self._workers.run([job._replace(pictures=True)])
+        length = int(episode.mask.sum())
+        return Recording(episode.pictures, episode.reward[:length, client], None)
+
+    def report(self) -> Record:
+        """How many simulators were replaced so far, because they died, hung or lost vehicles."""
+        return {"simulators_replaced": self._workers.replaced}
+
+    def _job(
+        self,
+        model: Model,
+        states: ClientState,
+        seed: Seed,
+        own: dict[int, Mind],
+        deterministic: bool = False,
+    ) -> Job:
+        """An episode in which those with a mind of their own follow it, and the others pi^t."""
+
+        others = [c for c in self._agents if c not in own]
+        if others:
+            clients = _rows(states, others)
+            policies = jax.tree.map(lambda x: np.repeat(x[None], len(others), axis=0), model.policy)
+            seen = _base(model, clients).observations
+            noise = [seed.fold(1 + c) for c in others]
+            args = (policies, seen, clients.iterations, noise, deterministic)
+            own = own | dict(zip(others, minds(self._task, *args), strict=True))
+        return Job(seed, [own[c] for c in self._agents], self._horizon)
+
+
+class _Group:
+    """The local rounds of some clients, a piece at a time; everything is stacked by client."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: Model,
+        numbers: list[int],
+        clients: ClientState,
+        keys: PRNGKeyArray,
+    ) -> None:
+        self._task = task
+        self._model = model
+        self._numbers = numbers
+        self._clients = clients
+        self._round_keys = keys
+        self._base: Base = _base(model, clients)
+        self._carry: Carry = _begin(task, model, clients)
+        self._batch: CriticBatch | None = None
+        self._metrics: list[Metrics] = []
+
+    def keys(self, i: int) -> Keys:
+        """The keys of an iteration."""
+        keys: Keys = _keys(self._round_keys, i)
+        return keys
+
+    def minds(self, keys: Keys, e: int) -> dict[int, Mind]:
+        """How the clients act in an episode of an iteration."""
+        seeds = [seed.fold(e) for seed in seeds_of(keys.run)]
+        seen = _seen(self._base, self._carry)
+        carry = self._carry
+        found = minds(self._task, carry.policy, seen, carry.iterations, seeds)
+        return dict(zip(self._numbers, found, strict=True))
+
+    def improve(
+        self, i: int, keys: Keys, episodes: list[Episode], after: Future[None] | None
+    ) -> None:
+        """The policies' part of an iteration, after the critics' part of the one before."""
+        if after is not None:
+            after.result()
+        data = trajectories(episodes, self._numbers)
+        args = (self._model.policy, self._base, self._carry, data, jnp.asarray(i))
+        out = _improve(self._task, *args, keys.policy)
+        self._carry, self._batch, metrics = _finished(out)
+        self._metrics.append(metrics)
+
+    def fit_critic(self, keys: Keys, after: Future[None]) -> None:
+        """The critics' part of an iteration, after the policies'."""
+        after.result()
+        out = _fit_critic(self._task, self._carry, self._batch, keys.critic)
+        self._carry = _finished(out)
+
+    def finish(self) -> list[Outcome]:
+        """What each client sends and keeps."""
+        metrics = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *self._metrics)
+        update, state = _finish(self._model, self._clients, self._carry, metrics)
+        metrics |= local.last_metrics(self._carry)
+        stacked = jax.device_get((update, state, metrics))
+        return [jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(len(self._numbers))]
+
+
+def _rows(states: ClientState, numbers: list[int]) -> ClientState:
+    return jax.tree.map(lambda x: x[numbers], states)
+
+
+def _finished(tree: T) -> T:
+    """The same, computed: a thread is to do its work before it takes the next."""
+    jax.block_until_ready(tree)  # type: ignore[no-untyped-call]  # JAX's own is unannotated
+    return tree
