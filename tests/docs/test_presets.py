@@ -34,6 +34,18 @@ def test_what_the_reacher_presets_set(cells):
     assert setting("reacher-init-state", key.strip("`")) == value(said)
 
 
+@pytest.mark.parametrize("cells", rows("What the figure-eight presets set", 0), ids=lambda c: c[0])
+def test_what_the_figure_eight_presets_set(cells):
+    key, said, _ = cells
+    for preset in ("figure-eight", "figure-eight-mixed"):
+        assert setting(preset, key.strip("`")) == value(said)
+
+
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+def test_same_step_gives_every_algorithm_the_same_local_target(algorithm):
+    assert setting("figure-eight-same-step", f"{algorithm}: learner.d_local") == 0.0003
+
+
 differences = rows("The paper, our defaults, the authors' code", 2)
 
 

@@ -1,0 +1,170 @@
+"""What the figure-eight costs beside SUMO alone: a step, a reset, and a round of the paper.
+
+python benchmarks/figure_eight.py --out figure_eight.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as in a worker
+
+import measuring
+import numpy as np
+
+from fedkl.simulators.actors import Actors, Mind
+from fedkl.simulators.base import Seed
+from fedkl.simulators.episodes import Job, run_episode
+from fedkl.simulators.figure_eight.simulation import Simulation
+
+HORIZON = 1500
+SIZES = (6, 100, 50, 25, 1)
+PAPER_STEPS = 75_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=15, help="of each measured episode")
+    parser.add_argument("--rounds", type=int, default=3, help="of training; 0 leaves them out")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    result: dict[str, Any] = {"machine": measuring.machine("libsumo", "numpy", "jax")}
+    simulation = Simulation()
+    result |= measure_step(simulation, options.repetitions)
+    if options.rounds:
+        result["round"] = measure_rounds(simulation, options.rounds)
+    measuring.emit(result, summary(result), options.out)
+
+
+def measure_step(simulation: Simulation, repetitions: int) -> dict[str, Any]:
+    """Episodes of SUMO alone and whole ones, in turn, and where the time of a whole one goes."""
+    job = Job(Seed((1,)), [mind(k) for k in range(simulation.agents)], HORIZON)
+    run_episode(simulation, job)
+    bare, full, reset = [], [], []
+    for _ in range(repetitions):
+        bare.append(bare_step(simulation))
+        start = time.process_time()
+        run_episode(simulation, job)
+        full.append((time.process_time() - start) / HORIZON)
+        start = time.process_time()
+        simulation.reset(Seed((2,)))
+        reset.append(time.process_time() - start)
+    ratios = [f / b for f, b in zip(full, bare, strict=True)]
+    return {
+        "bare_step_us": measuring.spread([1e6 * t for t in bare]),
+        "full_step_us": measuring.spread([1e6 * t for t in full]),
+        "full_relative_to_bare": measuring.spread(ratios),
+        "reset_ms": measuring.spread([1e3 * t for t in reset]),
+        "breakdown_us": breakdown(simulation, job),
+    }
+
+
+def bare_step(simulation: Simulation) -> float:
+    """Seconds of processor time that `simulationStep` takes when SUMO's drivers are left alone."""
+    import libsumo
+
+    simulation.reset(Seed((1,)))
+    start = time.process_time()
+    for _ in range(HORIZON):
+        libsumo.simulationStep()
+    return (time.process_time() - start) / HORIZON
+
+
+def breakdown(simulation: Simulation, job: Job) -> dict[str, float]:
+    """Microseconds of a step, by part; the clock itself adds a little to each."""
+    spent: dict[str, float] = {}
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*args)
+            spent[part] = spent.get(part, 0.0) + time.perf_counter() - start
+            return result
+
+        return wrapper
+
+    names = {"_step": "sumo", "_read_speeds": "reading speeds", "_observe": "observations"}
+    untimed = {name: getattr(simulation, name) for name in names}
+    for name, part in names.items():
+        setattr(simulation, name, timed(part, untimed[name]))
+    policies = timed("policies", Actors(job.minds, HORIZON))
+    step = timed("step", simulation.step)
+    seen = simulation.reset(job.seed)
+    spent.clear()
+    start = time.perf_counter()
+    for i in range(HORIZON):
+        seen = step(policies(seen, i)).observation
+    total = time.perf_counter() - start
+    for name in names:
+        setattr(simulation, name, untimed[name])
+    inside = sum(spent[part] for part in names.values())
+    spent["humans, commands, reward"] = spent.pop("step") - inside
+    spent["loop"] = total - sum(spent.values())
+    return {part: 1e6 * seconds / HORIZON for part, seconds in spent.items()}
+
+
+def mind(k: int) -> Mind:
+    """A policy of the paper's size that drives: it accelerates by about 1 m/s^2."""
+    random = np.random.default_rng(k)
+    pairs = list(itertools.pairwise(SIZES))
+    weights = [random.normal(size=pair) / np.sqrt(pair[0]) for pair in pairs]
+    biases = [np.zeros(out) for _, out in pairs[:-1]] + [np.ones(1)]
+    return Mind(
+        weights=tuple(w.astype(np.float32) for w in weights),
+        biases=tuple(b.astype(np.float32) for b in biases),
+        deviation=np.ones(1, np.float32),
+        centre=np.full(6, 0.5, np.float32),
+        scale=np.full(6, 0.3, np.float32),
+        clip=5.0,
+        exploration=0.0,
+        seed=Seed((k,)),
+    )
+
+
+def measure_rounds(simulation: Simulation, rounds: int) -> dict[str, Any]:
+    """Rounds of the preset without their evaluation, and SUMO alone before and after each."""
+    import fedkl
+
+    unevaluated = {"federation.rounds": 1000, "evaluation.every": 1000}
+    federation = fedkl.Federation(fedkl.preset("figure-eight", set=unevaluated))
+    federation.run_round()  # compiles
+    bare, whole = [], []
+    for _ in range(rounds):
+        before = statistics.median(bare_step(simulation) for _ in range(5))
+        whole.append(federation.run_round()["seconds"])
+        after = statistics.median(bare_step(simulation) for _ in range(5))
+        bare.append((before + after) / 2 * PAPER_STEPS)
+    return {
+        "seconds": measuring.spread(whole),
+        "bare_seconds": measuring.spread(bare),
+        "relative_to_bare": measuring.spread([w / b for w, b in zip(whole, bare, strict=True)]),
+    }
+
+
+def summary(result: dict[str, Any]) -> str:
+    step, bare = result["full_step_us"], result["bare_step_us"]
+    lines = [
+        f"a step: {step['median']:.0f} us, SUMO alone {bare['median']:.0f} us, "
+        f"ratio {result['full_relative_to_bare']['median']:.2f}",
+        "  " + ", ".join(f"{part} {us:.1f}" for part, us in result["breakdown_us"].items()),
+        f"a reset: {result['reset_ms']['median']:.2f} ms",
+    ]
+    if "round" in result:
+        whole = result["round"]
+        lines.append(
+            f"a round: {whole['seconds']['median']:.1f} s, "
+            f"its {PAPER_STEPS} steps of SUMO alone {whole['bare_seconds']['median']:.1f} s, "
+            f"ratio {whole['relative_to_bare']['median']:.2f}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
