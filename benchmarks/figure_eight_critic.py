@@ -19,13 +19,13 @@ import measuring
 import fedkl
 from fedkl import compilation
 
-WAYS = ((1, 64), (2, 64), (2, 128), (5, 128), (5, 256), (10, 512))
+WAYS = ((1, 64), (1, 128), (2, 128), (10, 64))
 """Epochs and minibatch."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()

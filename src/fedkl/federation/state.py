@@ -29,10 +29,6 @@ class State(eqx.Module):
     clients: ClientState
     """Every client's state, stacked along the first axis."""
 
-    def rows(self, clients: list[int]) -> ClientState:
-        """The states of some clients, stacked."""
-        return jax.tree.map(lambda x: x[clients], self.clients)
-
 
 def first_state(task: Task, federation: FederationSettings, key: PRNGKeyArray) -> State:
     """The state before round 0: a fresh model, the same for every client."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int
 
 from fedkl.learning import statistics
 from fedkl.learning.local_training import Task
@@ -21,55 +20,63 @@ from fedkl.simulators.base import Seed
 from fedkl.simulators.episodes import Episode
 
 
+class Acting(NamedTuple):
+    """What a client acts with, as arrays: those of a `Mind`."""
+
+    weights: tuple[Float[Array, "i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+    deviation: Float[Array, " a"]
+    centre: Float[Array, " o"]
+    scale: Float[Array, " o"]
+    clip: Float[Array, ""]
+
+
+def acting(task: Task, policy: Policy, observations: Moments | None) -> Acting:
+    """The arrays that a client acts with: its policy, and the statistics that it sees with."""
+    assert policy.log_std is not None
+    network = policy.network
+    size = network.weights[0].shape[:1]
+    seeing = (jnp.zeros(size), jnp.ones(size), jnp.asarray(jnp.inf))
+    if observations is not None:
+        limit = jnp.asarray(task.learner.observation_clip)
+        seeing = (observations.mean, statistics.deviation(observations), limit)
+    return Acting(network.weights, network.biases, jnp.exp(policy.log_std), *seeing)
+
+
 def minds(
     task: Task,
-    policies: Policy,
-    observations: Moments | None,
+    stacked: Acting,
     iterations: Int[Array, " n"],
     seeds: Sequence[Seed],
     deterministic: bool = False,
 ) -> list[Mind]:
-    """How clients act: by their policies, on standardised observations.
+    """How clients act: `behaviour` for a simulator.
 
     Args:
         task: world, algorithm and settings.
-        policies: what they act with, stacked.
-        observations: the statistics they see with, stacked; None sees as it is.
+        stacked: what they act with.
         iterations: local iterations that each has finished.
         seeds: of the noise on their actions.
         deterministic: the mean, without any noise.
     """
-    learner = task.learner
-    clip = math.inf if observations is None else float(learner.observation_clip)
-    stacked = jax.device_get(_arrays(policies, observations))
+    arrays = jax.device_get(stacked)
     result = []
     for n, (seed, done) in enumerate(zip(seeds, np.asarray(iterations), strict=True)):
-        weights, biases, deviation, centre, scale = jax.tree.map(lambda x, n=n: x[n], stacked)
+        own: Any = jax.tree.map(lambda x, n=n: x[n], arrays)
         explores = not deterministic and done == 0
         result.append(
             Mind(
-                weights=weights,
-                biases=biases,
-                deviation=np.zeros_like(deviation) if deterministic else deviation,
-                centre=centre,
-                scale=scale,
-                clip=clip,
-                exploration=learner.uniform_exploration if explores else 0.0,
+                weights=own.weights,
+                biases=own.biases,
+                deviation=np.zeros_like(own.deviation) if deterministic else own.deviation,
+                centre=own.centre,
+                scale=own.scale,
+                clip=float(own.clip),
+                exploration=task.learner.uniform_exploration if explores else 0.0,
                 seed=seed,
             )
         )
     return result
-
-
-@jax.jit
-@jax.vmap
-def _arrays(policy: Policy, observations: Moments | None) -> PyTree:
-    assert policy.log_std is not None
-    network = policy.network
-    size = network.weights[0].shape[:1]
-    centre = jnp.zeros(size) if observations is None else observations.mean
-    scale = jnp.ones(size) if observations is None else statistics.deviation(observations)
-    return network.weights, network.biases, jnp.exp(policy.log_std), centre, scale
 
 
 def trajectories(episodes: Sequence[Episode], agents: Sequence[int]) -> Trajectories:
@@ -95,7 +102,7 @@ def trajectories(episodes: Sequence[Episode], agents: Sequence[int]) -> Trajecto
     )
 
 
-def seeds_of(keys: PRNGKeyArray) -> list[Seed]:
-    """The seeds that JAX keys stand for on the host."""
-    words = np.asarray(jax.random.key_data(keys)).reshape(keys.size, -1)
-    return [Seed(tuple(int(word) for word in row)) for row in words]
+def seeds_of(key_data: Array | np.ndarray) -> list[Seed]:
+    """The seeds that JAX keys stand for on the host, from the `jax.random.key_data` of each."""
+    words = np.asarray(key_data)
+    return [Seed(tuple(int(word) for word in row)) for row in words.reshape(-1, words.shape[-1])]

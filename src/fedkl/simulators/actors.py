@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy import add, matmul, maximum, minimum, multiply, tanh
+from numpy import add, matmul, maximum, minimum, subtract, tanh
 
 from fedkl.simulators.base import Seed
 
@@ -48,35 +48,37 @@ class Actors:
         layers = range(len(minds[0].weights))
         weights = [np.stack([m.weights[k] for m in minds]) for k in layers]
         biases = [np.stack([m.biases[k][None] for m in minds]) for k in layers]
+        # Calls of NumPy are what an action costs: the first layer does the scaling, too.
+        scale = np.stack([m.scale for m in minds])
+        weights[0] = weights[0] / scale[:, :, None]
+        self._centre = np.stack([m.centre for m in minds])
+        self._high = np.float32(minds[0].clip) * scale
+        self._low = -self._high
         outputs = [np.empty(bias.shape, np.float32) for bias in biases]
         *self._hidden, self._last = zip(weights, biases, outputs, strict=True)
-        self._gain = np.stack([1 / m.scale[None] for m in minds])
-        self._shift = np.stack([-m.centre / m.scale for m in minds])[:, None]
-        self._high = np.full(self._gain.shape, minds[0].clip, np.float32)
-        self._low = -self._high
-        self._seen = np.empty(self._gain.shape, np.float32)
+        self._seen = np.empty(self._low.shape, np.float32)
         keep, offset = zip(*(_noise(mind, steps) for mind in minds), strict=True)
-        self._keep = np.stack(keep, axis=1)
+        explores = any(mind.exploration for mind in minds)
+        self._keep = np.stack(keep, axis=1) if explores else None
         self._offset = np.stack(offset, axis=1)
 
     def __call__(
         self, observation: Float[np.ndarray, "n o"], step: int
     ) -> Float[np.ndarray, "n a"]:
         """Every agent's action in a step of the episode."""
-        x = self._seen
-        multiply(observation[:, None], self._gain, x)
-        add(x, self._shift, x)
-        minimum(x, self._high, out=x)
-        maximum(x, self._low, out=x)
+        seen = subtract(observation, self._centre, self._seen)
+        maximum(seen, self._low, out=seen)
+        minimum(seen, self._high, out=seen)
+        x = seen[:, None]
         for weight, bias, output in self._hidden:
             matmul(x, weight, output)
             add(output, bias, output)
-            tanh(output, output)
-            x = output
+            x = tanh(output, output)
         weight, bias, output = self._last
         matmul(x, weight, output)
         add(output, bias, output)
-        return output[:, 0] * self._keep[step] + self._offset[step]
+        mean = output[:, 0]
+        return (mean if self._keep is None else mean * self._keep[step]) + self._offset[step]
 
 
 def _noise(mind: Mind, steps: int) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:

@@ -85,3 +85,5 @@ class Reply(NamedTuple):
     """What the user can mend."""
     harm: str | None = None
     """What a fresh worker may do better."""
+    defect: str | None = None
+    """The traceback of what nobody should see."""

@@ -41,26 +41,41 @@ def run_episode(simulator: Simulator, job: Job) -> Episode:
     """Runs a job from its start to its last step or a true end."""
     actors = Actors(job.minds, job.steps)
     seen = simulator.reset(job.seed)
-    agents, size = seen.shape
-    observation = np.zeros((job.steps, agents, size), np.float32)
-    action = np.zeros((job.steps, agents, job.minds[0].deviation.shape[0]), np.float32)
-    reward = np.zeros((job.steps, agents), np.float32)
+    # Lists, because a step is so short that writing into arrays would show.
+    observations, actions, rewards = [seen], [], []
     pictures = [simulator.picture()] if job.pictures else None
-    length, ended = 0, False
-    while length < job.steps and not ended:
-        observation[length] = seen
-        action[length] = act = actors(seen, length)
-        seen, reward[length], ended = simulator.step(act)
-        length += 1
+    ended = False
+    for step in range(job.steps):
+        action = actors(seen, step)
+        seen, reward, ended = simulator.step(action)
+        observations.append(seen)
+        actions.append(action)
+        rewards.append(reward)
         if pictures is not None:
             pictures.append(simulator.picture())
-    steps = np.arange(job.steps)
+        if ended:
+            break
+    length, steps = len(rewards), np.arange(job.steps)
+    shape = (len(job.minds), length)
+    reward_of_each = np.broadcast_to(np.asarray(rewards, np.float32).T, shape).T
     return Episode(
-        observation=observation,
-        action=action,
-        reward=reward,
+        observation=_padded(_joined(observations[:-1]), job.steps),
+        action=_padded(_joined(actions), job.steps),
+        reward=_padded(reward_of_each, job.steps),
         terminated=(steps == length - 1) & ended,
         mask=steps < length,
         last_observation=seen,
         pictures=None if pictures is None else np.stack(pictures),
     )
+
+
+def _joined(rows: list[Float[np.ndarray, "n f"]]) -> Float[np.ndarray, "l n f"]:
+    """The same as `np.stack`, which is slow for many small arrays."""
+    return np.concatenate(rows).reshape(len(rows), *rows[0].shape)
+
+
+def _padded(x: Float[np.ndarray, l * f], steps: int) -> Float[np.ndarray, h * f]:
+    """x, with zeros after its end."""
+    result = np.zeros((steps, *x.shape[1:]), np.float32)
+    result[: len(x)] = x
+    return result

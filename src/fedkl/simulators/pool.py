@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import IO, Any
 
 from fedkl.errors import UserError
 from fedkl.processes import cores
@@ -55,6 +55,7 @@ class Worker:
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
         self._connection: Connection[Request, Reply] = Connection(ours.detach())
+        self._end = weakref.finalize(self, _end, self.process, self._connection, self._log)
         try:
             self.agents: int = self.ask("open", tuple(recipe), STARTING)
         except BaseException:
@@ -67,6 +68,7 @@ class Worker:
         Raises:
             UserError: the user can mend it.
             SimulatorError: the simulator came to harm, the process died, or took too long.
+            RuntimeError: the simulator is defective; with its own traceback.
         """
         try:
             self._connection.send(Request(what, argument))
@@ -79,14 +81,13 @@ class Worker:
             raise UserError(reply.mistake)
         if reply.harm is not None:
             raise SimulatorError(reply.harm)
+        if reply.defect is not None:
+            raise RuntimeError(f"in the simulator's process:\n{reply.defect}")
         return reply.result
 
     def close(self) -> None:
-        """Ends the process at once: it keeps nothing."""
-        self.process.kill()
-        self.process.wait()
-        self._connection.close()
-        self._log.close()
+        """Ends the process at once: it keeps nothing. A forgotten worker does this by itself."""
+        self._end()
 
     def _last_words(self) -> str:
         """Why the process ended, as far as it said."""
@@ -118,7 +119,6 @@ class Workers:
         self._lock = threading.Lock()
         self._alive: set[Worker] = set()
         self._closed = False
-        self._end = weakref.finalize(self, _end, self._alive)
         self.replaced = 0
         """How many workers came to harm so far."""
 
@@ -150,7 +150,8 @@ class Workers:
         self._closed = True
         self._kill()
         self._threads.shutdown(cancel_futures=True)
-        self._end()
+        for worker in self._alive:
+            worker.close()
 
     def _kill(self) -> None:
         with self._lock:
@@ -193,6 +194,10 @@ class Workers:
             worker.close()
 
 
-def _end(workers: set[Worker]) -> None:
-    for worker in workers:
-        worker.close()
+def _end(
+    process: subprocess.Popen[bytes], connection: Connection[Request, Reply], log: IO[bytes]
+) -> None:
+    process.kill()
+    process.wait()
+    connection.close()
+    log.close()

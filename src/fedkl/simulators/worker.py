@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -46,6 +47,8 @@ def main(descriptor: str, parent: str) -> None:
             reply = Reply(None, mistake=str(error))
         except SimulatorError as error:
             reply = Reply(None, harm=str(error))
+        except Exception:
+            reply = Reply(None, defect=traceback.format_exc())
         try:
             connection.send(reply)
         except BrokenPipeError:

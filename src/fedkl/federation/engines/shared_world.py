@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from fedkl.federation.engines.base import Outcome, Record, clients_at_once
 from fedkl.federation.settings import FederationSettings
 from fedkl.learning import local_training as local
 from fedkl.learning.critic import CriticBatch
-from fedkl.learning.local_training import Base, Carry, Keys, Task
-from fedkl.learning.on_host import minds, seeds_of, trajectories
-from fedkl.learning.rollout import Recording, episodes_for
+from fedkl.learning.local_training import Base, Carry, Task
+from fedkl.learning.on_host import Acting, acting, minds, seeds_of, trajectories
+from fedkl.learning.policy import Policy
+from fedkl.learning.rollout import Recording, Trajectories, episodes_for
 from fedkl.learning.state import ClientState, Metrics, Model
 from fedkl.processes import cores
 from fedkl.simulators.actors import Mind
@@ -34,13 +35,63 @@ from fedkl.worlds.base import SharedWorld
 
 T = TypeVar("T")
 
-_base = jax.jit(jax.vmap(local.base_of, in_axes=(None, 0)))
-_begin = jax.jit(jax.vmap(local.begin, in_axes=(None, None, 0)))
-_keys = jax.jit(jax.vmap(local.keys_of, in_axes=(0, None)))
-_seen = jax.jit(jax.vmap(local.seen_with))
-_improve = jax.jit(jax.vmap(local.improve, in_axes=(None, None, 0, 0, 0, None, 0)))
-_fit_critic = jax.jit(jax.vmap(local.fit_critic, in_axes=(None, 0, 0, 0)))
-_finish = jax.jit(jax.vmap(local.finish, in_axes=(None, 0, 0, 0)))
+
+class _Start(NamedTuple):
+    """What a client starts its round with."""
+
+    base: Base
+    carry: Carry
+    acting: Acting
+    run_words: UInt32[Array, "i w"]
+    """The words of every iteration's key for acting."""
+
+
+class _Step(NamedTuple):
+    """What the policy's part of an iteration leaves."""
+
+    carry: Carry
+    batch: CriticBatch
+    metrics: Metrics
+    acting: Acting
+
+
+def _begin(task: Task, model: Model, client: ClientState, key: PRNGKeyArray) -> _Start:
+    base, carry = local.base_of(model, client), local.begin(task, model, client)
+    indices = jnp.arange(task.learner.iterations)
+    words = jax.vmap(lambda i: jax.random.key_data(local.keys_of(key, i).run))(indices)
+    return _Start(base, carry, acting(task, carry.policy, local.seen_with(base, carry)), words)
+
+
+def _improve(
+    task: Task,
+    global_policy: Policy,
+    base: Base,
+    carry: Carry,
+    data: Trajectories,
+    index: Array,
+    key: PRNGKeyArray,
+) -> _Step:
+    policy_key = local.keys_of(key, index).policy
+    out = local.improve(task, global_policy, base, carry, data, index, policy_key)
+    return _Step(*out, acting(task, out[0].policy, local.seen_with(base, out[0])))
+
+
+def _fit_critic(
+    task: Task, carry: Carry, batch: CriticBatch, index: Array, key: PRNGKeyArray
+) -> Carry:
+    return local.fit_critic(task, carry, batch, local.keys_of(key, index).critic)
+
+
+def _global(task: Task, model: Model, client: ClientState) -> Acting:
+    return acting(task, model.policy, local.base_of(model, client).observations)
+
+
+# One call for each part: while other threads keep the cores busy, every call waits its turn.
+_begin_all = jax.jit(jax.vmap(_begin, in_axes=(None, None, 0, 0)))
+_improve_all = jax.jit(jax.vmap(_improve, in_axes=(None, None, 0, 0, 0, None, 0)))
+_fit_all = jax.jit(jax.vmap(_fit_critic, in_axes=(None, 0, 0, None, 0)))
+_finish_all = jax.jit(jax.vmap(local.finish, in_axes=(None, 0, 0, 0)))
+_global_all = jax.jit(jax.vmap(_global, in_axes=(None, None, 0)))
 
 
 class InSharedWorld:
@@ -84,25 +135,22 @@ class InSharedWorld:
             )
             for part in numbers
         ]
-        (seed,) = seeds_of(shared_key)
+        (seed,) = seeds_of(jax.random.key_data(shared_key))
         fitted: list[Future[None]] = []
         for i in range(self._task.learner.iterations):
-            keys_of = [group.keys(i) for group in groups]
             jobs = []
             for e in range(episodes_for(self._task.world, self._task.learner.steps)):
-                own: dict[int, Mind] = {}
-                for group, its in zip(groups, keys_of, strict=True):
-                    own |= group.minds(its, e)
+                own = {c: mind for group in groups for c, mind in group.minds(i, e).items()}
                 jobs.append(self._job(model, states, seed.fold(i, e), own))
             episodes = self._workers.run(jobs)
             # Threads take what is submitted first, so nobody waits for what has not begun.
             improved = [
-                self._threads.submit(group.improve, i, its, episodes, before)
-                for group, its, before in zip_longest(groups, keys_of, fitted)
+                self._threads.submit(group.improve, i, episodes, before)
+                for group, before in zip_longest(groups, fitted)
             ]
             fitted = [
-                self._threads.submit(group.fit_critic, its, before)
-                for group, its, before in zip(groups, keys_of, improved, strict=True)
+                self._threads.submit(group.fit_critic, i, before)
+                for group, before in zip(groups, improved, strict=True)
             ]
             for future in improved:
                 future.result()
@@ -119,7 +167,7 @@ class InSharedWorld:
         deterministic: bool,
     ) -> Float[np.ndarray, "n e"]:
         """Returns of the global policy, driven by all clients at once; changes nothing."""
-        (seed,) = seeds_of(key)
+        (seed,) = seeds_of(jax.random.key_data(key))
         jobs = [self._job(model, states, seed.fold(e), {}, deterministic) for e in range(episodes)]
         return np.stack([episode.returns() for episode in self._workers.run(jobs)], axis=1)
 
@@ -132,7 +180,7 @@ class InSharedWorld:
         deterministic: bool,
     ) -> Recording:
         """One episode, in which all clients drive; rewards are those of the given one."""
-        (seed,) = seeds_of(key)
+        (seed,) = seeds_of(jax.random.key_data(key))
         job = self._job(model, states, seed, {}, deterministic)
         (episode,) = self._workers.run([job._replace(pictures=True)])
         length = int(episode.mask.sum())
@@ -155,11 +203,10 @@ class InSharedWorld:
         others = [c for c in self._agents if c not in own]
         if others:
             clients = _rows(states, others)
-            policies = jax.tree.map(lambda x: np.repeat(x[None], len(others), axis=0), model.policy)
-            seen = _base(model, clients).observations
+            stacked = _global_all(self._task, model, clients)
             noise = [seed.fold(1 + c) for c in others]
-            args = (policies, seen, clients.iterations, noise, deterministic)
-            own = own | dict(zip(others, minds(self._task, *args), strict=True))
+            found = minds(self._task, stacked, clients.iterations, noise, deterministic)
+            own = own | dict(zip(others, found, strict=True))
         return Job(seed, [own[c] for c in self._agents], self._horizon)
 
 
@@ -178,47 +225,47 @@ class _Group:
         self._model = model
         self._numbers = numbers
         self._clients = clients
-        self._round_keys = keys
-        self._base: Base = _base(model, clients)
-        self._carry: Carry = _begin(task, model, clients)
+        self._keys = keys
+        start: _Start = _begin_all(task, model, clients, keys)
+        self._base = start.base
+        self._carry = start.carry
+        self._acting = start.acting
+        self._run_words = np.asarray(start.run_words)
         self._batch: CriticBatch | None = None
         self._metrics: list[Metrics] = []
 
-    def keys(self, i: int) -> Keys:
-        """The keys of an iteration."""
-        keys: Keys = _keys(self._round_keys, i)
-        return keys
-
-    def minds(self, keys: Keys, e: int) -> dict[int, Mind]:
+    def minds(self, i: int, e: int) -> dict[int, Mind]:
         """How the clients act in an episode of an iteration."""
-        seeds = [seed.fold(e) for seed in seeds_of(keys.run)]
-        seen = _seen(self._base, self._carry)
-        carry = self._carry
-        found = minds(self._task, carry.policy, seen, carry.iterations, seeds)
-        return dict(zip(self._numbers, found, strict=True))
+        seeds = [seed.fold(e) for seed in seeds_of(self._run_words[:, i])]
+        iterations = self._clients.iterations + i
+        return dict(
+            zip(
+                self._numbers,
+                minds(self._task, self._acting, iterations, seeds),
+                strict=True,
+            )
+        )
 
-    def improve(
-        self, i: int, keys: Keys, episodes: list[Episode], after: Future[None] | None
-    ) -> None:
+    def improve(self, i: int, episodes: list[Episode], after: Future[None] | None) -> None:
         """The policies' part of an iteration, after the critics' part of the one before."""
         if after is not None:
             after.result()
         data = trajectories(episodes, self._numbers)
-        args = (self._model.policy, self._base, self._carry, data, jnp.asarray(i))
-        out = _improve(self._task, *args, keys.policy)
-        self._carry, self._batch, metrics = _finished(out)
-        self._metrics.append(metrics)
+        args = (self._model.policy, self._base, self._carry, data, np.int32(i), self._keys)
+        step: _Step = _finished(_improve_all(self._task, *args))
+        self._carry, self._batch, self._acting = step.carry, step.batch, step.acting
+        self._metrics.append(step.metrics)
 
-    def fit_critic(self, keys: Keys, after: Future[None]) -> None:
+    def fit_critic(self, i: int, after: Future[None]) -> None:
         """The critics' part of an iteration, after the policies'."""
         after.result()
-        out = _fit_critic(self._task, self._carry, self._batch, keys.critic)
-        self._carry = _finished(out)
+        args = (self._carry, self._batch, np.int32(i), self._keys)
+        self._carry = _finished(_fit_all(self._task, *args))
 
     def finish(self) -> list[Outcome]:
         """What each client sends and keeps."""
         metrics = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *self._metrics)
-        update, state = _finish(self._model, self._clients, self._carry, metrics)
+        update, state = _finish_all(self._model, self._clients, self._carry, metrics)
         metrics |= local.last_metrics(self._carry)
         stacked = jax.device_get((update, state, metrics))
         return [jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(len(self._numbers))]

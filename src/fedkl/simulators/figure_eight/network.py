@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 from jaxtyping import Float
 
+from fedkl.caching import cache_folder
 from fedkl.errors import UserError
 from fedkl.runs.files import explain_os_errors, write_atomically
 
@@ -112,6 +113,10 @@ def read(path: Path | str) -> Network:
         }
         order = []
         for edge, following in zip(LOOP, (*LOOP[1:], LOOP[0]), strict=True):
+            if edge not in edges:
+                raise ValueError(f"it has no edge {edge}")
+            if (edge, following) not in via:
+                raise ValueError(f"nothing leads from {edge} to {following}")
             order += [name for name in (edge, via[edge, following]) if name]
         lanes: list[Lane] = []
         for name in order:
@@ -120,6 +125,8 @@ def read(path: Path | str) -> Network:
             lane = edges[name][0].attrib
             start = lanes[-1].start + lanes[-1].length if lanes else 0.0
             shape = np.array([p.split(",")[:2] for p in lane["shape"].split()], np.float64)
+            if not float(lane["length"]) > 0 or len(shape) < 2:
+                raise ValueError(f"edge {name} has no length")
             lanes.append(Lane(name, start, float(lane["length"]), name.startswith(":"), shape))
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
@@ -128,10 +135,9 @@ def read(path: Path | str) -> Network:
 
 
 def _cached() -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     description = "".join(_description().values()) + _sumo_version()
     digest = hashlib.sha256(description.encode()).hexdigest()[:16]
-    return home / "fedkl" / "networks" / f"figure-eight-{digest}.net.xml"
+    return cache_folder() / "networks" / f"figure-eight-{digest}.net.xml"
 
 
 def _sumo_version() -> str:

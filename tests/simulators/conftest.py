@@ -1,0 +1,31 @@
+"""What the tests of simulators share: minds that are known."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fedkl.simulators.actors import Mind
+from fedkl.simulators.base import Seed
+
+
+@pytest.fixture(scope="session")
+def linear() -> Callable[..., Mind]:
+    """Makes minds whose mean action is a bias plus weights times the observation as it is."""
+
+    def make(
+        bias: float, weights: list[float], deviation: float = 0.0, seed: Seed | None = None
+    ) -> Mind:
+        size = len(weights)
+        return Mind(
+            weights=(np.array(weights, np.float32)[:, None],),
+            biases=(np.array([bias], np.float32),),
+            deviation=np.array([deviation], np.float32),
+            centre=np.zeros(size, np.float32),
+            scale=np.ones(size, np.float32),
+            clip=np.inf,
+            exploration=0.0,
+            seed=seed or Seed((0,)),
+        )
+
+    return make

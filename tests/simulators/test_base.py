@@ -1,0 +1,34 @@
+"""Seeds and recipes."""
+
+import numpy as np
+
+from fedkl.simulators.base import Recipe, Seed
+
+
+def draws(seed):
+    return seed.generator().standard_normal(1000)
+
+
+def test_a_seed_always_gives_the_same_numbers():
+    assert np.array_equal(draws(Seed((1, 2), (3,))), draws(Seed((1, 2)).fold(3)))
+
+
+def test_seeds_that_differ_anywhere_share_nothing():
+    seeds = [
+        Seed((1,)),
+        Seed((2,)),
+        Seed((1, 2)),
+        Seed((1,), (0,)),
+        Seed((1,), (1,)),
+        Seed((1,), (1, 2)),
+        Seed((1,), (12,)),
+        Seed((1,)).fold(2, 1),
+    ]
+    correlations = np.corrcoef([draws(seed) for seed in seeds])
+    assert np.abs(correlations - np.eye(len(seeds))).max() < 0.15
+
+
+def test_a_recipe_makes_what_it_names(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    simulator = Recipe("toy_simulators:Walk", {"agents": 5}).make()
+    assert simulator.reset(Seed((0,))).shape == (5, 2)

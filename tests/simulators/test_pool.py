@@ -1,0 +1,314 @@
+"""Workers that come to harm are replaced and change nothing; none is left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.simulators import pool
+from fedkl.simulators.base import Recipe, Seed
+from fedkl.simulators.episodes import Job
+from fedkl.simulators.pool import Worker, Workers
+
+pytestmark = pytest.mark.usefixtures("toys")
+
+
+@pytest.fixture
+def jobs(linear):
+    minds = [linear(0.1, [1.0, -1.0], 0.5, Seed((9,), (n,))) for n in range(2)]
+    return [Job(Seed((e,)), minds, 10) for e in range(8)]
+
+
+@pytest.fixture
+def open_pool():
+    """Makes pools of two walking workers, and closes them."""
+    pools = []
+
+    def make(timeout=20.0, **arguments):
+        pools.append(Workers(Recipe("toy_simulators:Walk", arguments), timeout, number=2))
+        return pools[-1]
+
+    yield make
+    for each in pools:
+        each.close()
+
+
+@pytest.fixture
+def tickets(tmp_path):
+    """Makes a folder for so many mishaps."""
+
+    def make(number):
+        for i in range(number):
+            (tmp_path / str(i)).touch()
+        return str(tmp_path)
+
+    return make
+
+
+def gone(pid):
+    """Whether a process has ended (or waits for its parent to notice)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def soon(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+def same(a, b):
+    return all(
+        np.array_equal(x, y)
+        for one, other in zip(a, b, strict=True)
+        for x, y in zip(one[:-1], other[:-1], strict=True)
+    )
+
+
+def test_episodes_come_in_the_order_of_their_jobs_whoever_ran_them(open_pool, jobs):
+    workers = open_pool()
+    forward, backward = workers.run(jobs), workers.run(jobs[::-1])
+    assert same(forward, backward[::-1])
+    first = {episode.observation[0, 0, 0] for episode in forward}
+    assert len(first) == len(jobs)
+    assert len(workers.processes()) == 2
+    assert workers.replaced == 0
+
+
+@pytest.mark.parametrize(
+    ("mishap", "number", "timeout"), [("die", 3, 20.0), ("lose", 3, 20.0), ("hang", 1, 2.0)]
+)
+def test_lost_episodes_are_run_again_and_come_out_the_same(
+    open_pool, jobs, tickets, mishap, number, timeout
+):
+    undisturbed = open_pool().run(jobs)
+    harmed = open_pool(timeout, mishap=mishap, tickets=tickets(number))
+    assert same(harmed.run(jobs), undisturbed)
+    assert harmed.replaced == number
+    # What is over is over: the next episodes cost nobody.
+    assert same(harmed.run(jobs), undisturbed)
+    assert harmed.replaced == number
+
+
+def test_workers_killed_from_outside_are_replaced_when_they_are_needed_again(open_pool, jobs):
+    workers = open_pool()
+    undisturbed = workers.run(jobs)
+    before = workers.processes()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    assert same(workers.run(jobs), undisturbed)
+    assert workers.replaced == 2
+    assert not set(before) & set(workers.processes())
+
+
+def test_a_worker_that_is_stopped_counts_as_hanging(open_pool, jobs):
+    workers = open_pool(timeout=2.0)
+    undisturbed = workers.run(jobs)
+    victim = workers.processes()[0]
+    os.kill(victim, signal.SIGSTOP)
+    assert same(workers.run(jobs), undisturbed)
+    assert workers.replaced == 1
+    assert gone(victim)
+
+
+@pytest.mark.parametrize(
+    ("mishap", "reason"),
+    [
+        ("die", "the simulator's process ended with code -9"),
+        ("lose", "a walker is lost"),
+    ],
+)
+def test_an_episode_that_is_always_lost_is_given_up_with_its_reason(
+    open_pool, jobs, monkeypatch, mishap, reason
+):
+    monkeypatch.setattr(pool, "ATTEMPTS", 3)
+    workers = open_pool(mishap=mishap)
+    with pytest.raises(UserError) as caught:
+        workers.run(jobs[:1])
+    expected = f"an episode was lost 3 times in a row, last because: {reason}"
+    assert str(caught.value) == expected
+    assert workers.replaced == 3
+    assert workers.processes() == []
+
+
+def test_a_defect_of_the_simulator_shows_its_own_traceback_at_once(open_pool, jobs):
+    workers = open_pool(mishap="bug")
+    with pytest.raises(RuntimeError, match=r"toy_simulators\.py(.|\n)*the walker's own"):
+        workers.run(jobs[:1])
+    assert workers.replaced == 0
+
+
+def test_an_episode_that_always_hangs_is_given_up(open_pool, jobs, monkeypatch):
+    monkeypatch.setattr(pool, "ATTEMPTS", 2)
+    workers = open_pool(timeout=0.3, mishap="hang")
+    with pytest.raises(UserError, match=r"lost 2 times in a row.*no answer within 0\.3 s"):
+        workers.run(jobs[:1])
+
+
+def test_it_takes_more_than_a_few_mishaps_to_give_up():
+    assert pool.ATTEMPTS >= 5
+
+
+def test_what_the_user_can_mend_is_said_at_once(open_pool, jobs):
+    workers = open_pool(mishap="mistake")
+    with pytest.raises(UserError, match=r"^the walker's shoes are untied$"):
+        workers.run(jobs[:1])
+    assert workers.replaced == 0
+
+
+def test_a_simulator_that_cannot_be_made_says_why(jobs):
+    with pytest.raises(UserError, match=r"^there is no road to walk on$"):
+        Worker(Recipe("toy_simulators:refuses", {}))
+    with pytest.raises(RuntimeError, match="no legs"):
+        Worker(Recipe("toy_simulators:breaks", {}))
+    workers = Workers(Recipe("toy_simulators:breaks", {}), 20.0, number=1)
+    with pytest.raises(RuntimeError, match="no legs"):
+        workers.run(jobs)
+    workers.close()
+
+
+def test_a_failed_run_leaves_the_pool_fit_for_the_next(open_pool, jobs, tickets, monkeypatch):
+    undisturbed = open_pool().run(jobs)
+    workers = open_pool(mishap="lose", tickets=tickets(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "ATTEMPTS", 1)
+        with pytest.raises(UserError):
+            workers.run(jobs)
+    assert same(workers.run(jobs), undisturbed)
+
+
+def test_a_worker_answers_requests_one_by_one():
+    worker = Worker(Recipe("toy_simulators:Walk", {"ends": 2}))
+    try:
+        assert worker.agents == 2
+        first = worker.ask("reset", Seed((3,)))
+        one = worker.ask("step", np.zeros((2, 1), np.float32))
+        two = worker.ask("step", np.zeros((2, 1), np.float32))
+        assert np.array_equal(worker.ask("picture"), two.observation.ravel())
+        assert (one.terminated, two.terminated) == (False, True)
+        assert np.array_equal(first, worker.ask("reset", Seed((3,))))
+    finally:
+        worker.close()
+
+
+def test_nothing_is_left_running_after_close(open_pool, jobs):
+    workers = open_pool()
+    workers.run(jobs)
+    pids = workers.processes()
+    workers.close()
+    assert all(gone(pid) for pid in pids)
+    workers.close()
+
+
+def test_closing_in_the_middle_of_an_episode_ends_it(open_pool, jobs):
+    workers = open_pool(mishap="hang", timeout=60)
+    failed = []
+
+    def run():
+        try:
+            workers.run(jobs)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert soon(lambda: len(workers.processes()) == 2)
+    pids = workers.processes()
+    start = time.monotonic()
+    workers.close()
+    thread.join(10)
+    assert time.monotonic() - start < 5
+    assert failed
+    assert all(gone(pid) for pid in pids)
+
+
+def test_nothing_is_left_running_when_a_pool_is_forgotten(jobs):
+    workers = Workers(Recipe("toy_simulators:Walk", {}), 20.0, number=2)
+    workers.run(jobs)
+    pids = workers.processes()
+    del workers
+    assert soon(lambda: all(gone(pid) for pid in pids))
+
+
+PARENT = """
+import sys, threading, time
+import numpy as np
+from fedkl.simulators.actors import Mind
+from fedkl.simulators.base import Recipe, Seed
+from fedkl.simulators.episodes import Job
+from fedkl.simulators.pool import Workers
+
+mishap, ending = sys.argv[1:]
+one = np.ones(1, np.float32)
+weights = np.ones((2, 1), np.float32)
+mind = Mind((weights,), (one,), one, np.zeros(2), np.ones(2), 5.0, 0.0, Seed((1,)))
+workers = Workers(Recipe("toy_simulators:Walk", {"mishap": mishap}), 60, number=2)
+
+def announce():
+    while len(workers.processes()) < 2:
+        time.sleep(0.01)
+    print(*workers.processes(), flush=True)
+
+if not mishap:
+    workers.run([Job(Seed((e,)), [mind] * 2, 5) for e in range(20)])
+announce() if not mishap else threading.Thread(target=announce).start()
+if mishap:
+    workers.run([Job(Seed((e,)), [mind] * 2, 5) for e in range(20)])
+if ending == "raise":
+    raise RuntimeError("on purpose")
+if ending == "wait":
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def parent():
+    """Starts a process that has two workers; returns it and their numbers."""
+    started = []
+
+    def start(mishap, ending):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, mishap, ending],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert len(pids) == 2, process.stderr.read()
+        return process, pids
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("mishap", ["", "hang"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_parent_that_is_ended(parent, mishap, number):
+    process, pids = parent(mishap, "wait")
+    assert not any(gone(pid) for pid in pids)
+    process.send_signal(number)
+    assert soon(lambda: all(gone(pid) for pid in pids))
+    # Whatever its workers are doing, it does not wait for them.
+    assert soon(lambda: process.poll() is not None)
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize("ending", ["return", "raise"])
+def test_nothing_outlives_a_parent_that_ends_without_closing(parent, ending):
+    process, pids = parent("", ending)
+    assert process.wait(10) == (ending == "raise")
+    assert soon(lambda: all(gone(pid) for pid in pids))
+    assert "Traceback" not in process.stderr.read() or ending == "raise"

@@ -1,0 +1,105 @@
+"""Simulators so simple that what they do is known, and that come to harm when told to.
+
+They live in a folder of their own, which the fixture `toys` puts where workers find it.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from fedkl.errors import UserError
+from fedkl.simulators.base import Outcome, SimulatorError
+
+
+class Walk:
+    """Agents that drift with their actions and with noise; rewarded by where they are.
+
+    Args:
+        agents: how many.
+        ends: the step that truly ends an episode; 0: none does.
+        mishap: what happens in step 3: `die`, `hang`, `lose`, `bug` or `mistake`.
+        tickets: a folder; a mishap uses up one file in it, and without files there is none.
+            Without a folder it happens every time.
+    """
+
+    def __init__(self, agents=2, ends=0, mishap="", tickets=""):
+        self.agents = agents
+        self._ends = ends
+        self._mishap = mishap
+        self._tickets = tickets
+
+    def reset(self, seed):
+        self._random = seed.generator()
+        self._state = self._random.standard_normal((self.agents, 2)).astype(np.float32)
+        self._time = 0
+        return self._state.copy()
+
+    def step(self, actions):
+        self._time += 1
+        if self._mishap and self._time == 3 and self._allowed():
+            getattr(self, f"_{self._mishap}")()
+        noise = self._random.standard_normal(self._state.shape).astype(np.float32)
+        self._state = np.tanh(self._state + actions + noise / 10)
+        ended = self._time == self._ends
+        return Outcome(self._state.copy(), self._state.sum(axis=1), ended)
+
+    def picture(self):
+        return self._state.ravel()
+
+    def close(self):
+        pass
+
+    def _allowed(self):
+        if not self._tickets:
+            return True
+        for ticket in Path(self._tickets).iterdir():
+            try:
+                ticket.unlink()
+            except FileNotFoundError:
+                continue
+            return True
+        return False
+
+    def _die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _hang(self):
+        time.sleep(1000)
+
+    def _lose(self):
+        raise SimulatorError("a walker is lost")
+
+    def _bug(self):
+        raise ZeroDivisionError("the walker's own")
+
+    def _mistake(self):
+        raise UserError("the walker's shoes are untied")
+
+
+class Points:
+    """`probe-point` for several agents at once: one step, reward -(action - target)^2."""
+
+    def __init__(self, targets):
+        self.agents = len(targets)
+        self._targets = np.array(targets, np.float32)
+
+    def reset(self, seed):
+        return np.ones((self.agents, 1), np.float32)
+
+    def step(self, actions):
+        reward = -np.square(actions[:, 0] - self._targets)
+        return Outcome(np.ones((self.agents, 1), np.float32), reward, True)
+
+    def close(self):
+        pass
+
+
+def refuses():
+    raise UserError("there is no road to walk on")
+
+
+def breaks():
+    raise RuntimeError("no legs")

@@ -1,0 +1,50 @@
+"""Cores, and processes that do not outlive their parent."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fedkl.processes import cores
+
+CHILD = """
+import os, sys, time
+from fedkl.processes import die_with
+die_with(int(sys.argv[1]))
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+PARENT = f"""
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {CHILD!r}, str(os.getpid())])
+time.sleep(60)
+"""
+
+
+def test_cores_are_those_that_this_process_may_use():
+    assert cores() == sorted(os.sched_getaffinity(0))
+
+
+def test_where_a_system_cannot_say_there_is_at_least_one_core(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == list(range(os.cpu_count()))
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == [0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own service")
+def test_a_child_ends_with_its_parent_even_by_sigkill():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    with open(f"/proc/{child}/status"):
+        parent.send_signal(signal.SIGKILL)
+    # The child holds the other end of the pipe: it closes when the child is gone.
+    assert parent.stdout.read() == ""
+    parent.communicate()
+
+
+def test_a_child_whose_parent_is_gone_already_does_not_start():
+    done = subprocess.run([sys.executable, "-c", CHILD, "1"], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout) == (1, b"")
