@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.learning import advantage, critic, statistics
+from fedkl.learning import critic, statistics
 from fedkl.learning.adaptation import Bounds, capped, towards_target
+from fedkl.learning.batches import batches
 from fedkl.learning.networks import MLP
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
     Measured,
     Policies,
-    PolicyBatch,
     improve_policy,
     measure,
     optimiser,
@@ -262,14 +262,16 @@ def improve(
         and metrics.
     """
     learner = task.learner
+    policies = Policies(carry.policy, global_policy)
     seen = seen_with(base, carry)
     observations = _add(carry.observations, data.observation, data.mask)
     rewards = _add(carry.rewards, data.reward, data.mask)
     reward = statistics.rescale(_sum(base.rewards, rewards), data.reward, learner.reward_clip)
-    policy_batch, critic_batch = _batches(task, global_policy, carry, seen, data, reward)
+    policy_batch, critic_batch = batches(
+        learner, task.critic, policies, carry.critic, seen, data, reward
+    )
 
     # Phase 1: E epochs on h_n.
-    policies = Policies(carry.policy, global_policy)
     policy, policy_optimiser = improve_policy(
         task.algorithm,
         learner,
@@ -321,50 +323,6 @@ def fit_critic(task: Task, carry: Carry, batch: critic.CriticBatch, key: PRNGKey
         task.critic, carry.critic, carry.critic_optimiser, batch, key
     )
     return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
-
-
-def _batches(
-    task: Task,
-    global_policy: Policy,
-    carry: Carry,
-    seen: Moments | None,
-    data: Trajectories,
-    reward: Float[Array, "h n"],
-) -> tuple[PolicyBatch, critic.CriticBatch]:
-    """Advantages and targets of an iteration's episodes, flattened to samples."""
-    learner = task.learner
-    observation = statistics.standardise(seen, data.observation, learner.observation_clip)
-    last = statistics.standardise(seen, data.last_observation, learner.observation_clip)
-    value = critic.values(carry.critic, observation)
-    last_value = critic.values(carry.critic, last) * learner.bootstrap_truncation
-    after = (last_value, data.terminated, data.mask, learner.discount)
-    gain = advantage.advantages(reward, value, *after, learner.gae_lambda)
-    if task.critic.targets == "gae":
-        target = gain + value
-    else:
-        target = advantage.advantages(reward, value, *after, 1.0) + value
-
-    def flat(x: Array) -> Array:
-        return x.reshape(-1, *x.shape[2:])
-
-    weight = flat(data.mask).astype(jnp.float32)
-    gain = flat(gain)
-    if learner.standardise_advantages:
-        moments = statistics.of_batch(gain, weight)
-        gain = weight * (gain - moments.mean) / statistics.deviation(moments, 1e-8)
-    states = flat(observation)
-    action = flat(data.action)
-    previous = carry.policy.network(states)
-    policy_batch = PolicyBatch(
-        observation=states,
-        action=action,
-        advantage=gain,
-        log_prob=carry.policy.distribution(previous).log_prob(action),
-        previous=previous,
-        broadcast=global_policy.network(states),
-        weight=weight,
-    )
-    return policy_batch, critic.CriticBatch(states, flat(target), weight)
 
 
 def _adapt(task: Task, coefficients: dict[str, PyTree], measured: Measured) -> dict[str, PyTree]:
