@@ -35,6 +35,7 @@ bench: env
 	$(BIN)/python benchmarks/local_training.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/tabular.py
+	$(BIN)/python benchmarks/figure_eight.py
 
 clean:
 	rm -rf .venv build dist src/*.egg-info
