@@ -35,7 +35,7 @@ def main() -> None:
         result = json.loads(options.out.read_text(encoding="utf-8"))
     for seed in range(options.seeds):
         for epochs, minibatch in WAYS:
-            name = f"{epochs} epochs of {minibatch}, seed {seed}"
+            name = f"{epochs} epochs of {minibatch}, seed {seed}, {options.rounds} rounds"
             if name not in result:
                 result[name] = train(epochs, minibatch, seed, options.rounds)
                 options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

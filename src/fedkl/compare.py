@@ -178,7 +178,7 @@ def _start(run: Path, slot: int, jobs: int) -> subprocess.Popen[bytes]:
     cores = ",".join(map(str, sorted(_cores_of(slot, jobs))))
     with (run / _LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "fedkl.compare", str(run), cores, str(os.getpid())],
+            [sys.executable, "-P", "-m", "fedkl.compare", str(run), cores, str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def die_with(parent: int) -> None:
+def die_with(parent: int, by: signal.Signals = signal.SIGTERM) -> None:
     """On Linux, the kernel ends this process when its parent dies, even by SIGKILL.
 
     A process arranges this itself, because code between fork and exec in a parent full of JAX's
@@ -23,9 +23,10 @@ def die_with(parent: int) -> None:
 
     Args:
         parent: the parent's process number, to notice that it has died already.
+        by: the signal that ends this process.
     """
     if sys.platform == "linux":
         set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(set_death_signal, by)
         if os.getppid() != parent:
             os._exit(1)

@@ -12,6 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ def setting(
     above: float | None = None,
     choices: Sequence[str] | None = None,
     infinite: bool = False,
+    path: bool = False,
     static: bool = False,
 ) -> Any:
     """A dataclass field with a default, one line of help, and its limits.
@@ -41,13 +43,15 @@ def setting(
         above: exclusive lower limit.
         choices: the strings allowed.
         infinite: True if inf is a sensible value.
+        path: True if the value is the path of a file; a run keeps it absolute.
         static: True if the value shapes the compiled code (sizes, switches, names); False if it
             is a number that compiled code takes as an argument, so that changing it does not
             compile anything again.
     """
     limits = {"low": low, "high": high, "above": above, "choices": choices, "infinite": infinite}
     return dataclasses.field(
-        default=default, metadata={"help": help, "static": static, "limits": limits}
+        default=default,
+        metadata={"help": help, "static": static, "path": path, "limits": limits},
     )
 
 
@@ -76,11 +80,14 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
 
 def as_mapping(group: Any) -> dict[str, Any]:
     """The settings of a group as TOML can hold them."""
-    return {
-        f.name: list(value) if isinstance(value := getattr(group, f.name), tuple) else value
-        for f in dataclasses.fields(group)
-        if "help" in f.metadata
-    }
+    result = {}
+    for f in dataclasses.fields(group):
+        if "help" in f.metadata:
+            value = getattr(group, f.name)
+            if f.metadata["path"] and value:
+                value = str(Path(value).resolve())
+            result[f.name] = list(value) if isinstance(value, tuple) else value
+    return result
 
 
 def _checked(path: str, value: Any, hint: Any, field: dataclasses.Field[Any]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from fedkl.errors import UserError
 from fedkl.simulators import pool
-from fedkl.simulators.base import Recipe, Seed
+from fedkl.simulators.base import ProcessLostError, Recipe, Seed
 from fedkl.simulators.episodes import Job
 from fedkl.simulators.pool import Worker, Workers
 
@@ -168,9 +168,9 @@ def test_what_the_user_can_mend_is_said_at_once(open_pool, jobs):
 
 def test_a_simulator_that_cannot_be_made_says_why(jobs):
     with pytest.raises(UserError, match=r"^there is no road to walk on$"):
-        Worker(Recipe("toy_simulators:refuses", {}))
+        Worker().open(Recipe("toy_simulators:refuses", {}))
     with pytest.raises(RuntimeError, match="no legs"):
-        Worker(Recipe("toy_simulators:breaks", {}))
+        Worker().open(Recipe("toy_simulators:breaks", {}))
     workers = Workers(Recipe("toy_simulators:breaks", {}), 20.0, number=1)
     with pytest.raises(RuntimeError, match="no legs"):
         workers.run(jobs)
@@ -188,9 +188,9 @@ def test_a_failed_run_leaves_the_pool_fit_for_the_next(open_pool, jobs, tickets,
 
 
 def test_a_worker_answers_requests_one_by_one():
-    worker = Worker(Recipe("toy_simulators:Walk", {"ends": 2}))
+    worker = Worker()
+    worker.open(Recipe("toy_simulators:Walk", {"ends": 2}))
     try:
-        assert worker.agents == 2
         first = worker.ask("reset", Seed((3,)))
         one = worker.ask("step", np.zeros((2, 1), np.float32))
         two = worker.ask("step", np.zeros((2, 1), np.float32))
@@ -244,7 +244,7 @@ PARENT = """
 import sys, threading, time
 import numpy as np
 from fedkl.simulators.actors import Mind
-from fedkl.simulators.base import Recipe, Seed
+from fedkl.simulators.base import ProcessLostError, Recipe, Seed
 from fedkl.simulators.episodes import Job
 from fedkl.simulators.pool import Workers
 
@@ -312,3 +312,33 @@ def test_nothing_outlives_a_parent_that_ends_without_closing(parent, ending):
     assert process.wait(10) == (ending == "raise")
     assert soon(lambda: all(gone(pid) for pid in pids))
     assert "Traceback" not in process.stderr.read() or ending == "raise"
+
+
+def test_a_worker_that_is_stopped_counts_as_hanging_even_if_the_job_fills_the_pipe(linear):
+    bias = np.zeros(400_000, np.float32)
+    mind = linear(0.1, [1.0, -1.0], 0.5, Seed((9,)))
+    heavy = mind._replace(biases=(*mind.biases, bias))
+    worker = Worker()
+    worker.open(Recipe("toy_simulators:Walk", {}))
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(ProcessLostError, match="no answer within 1 s"):
+        worker.ask("episode", Job(Seed((0,)), [heavy, heavy], 10), 1.0)
+    assert time.monotonic() - started < 5
+    worker.close()
+
+
+def test_harm_that_comes_back_for_ever_is_answered_with_another_seed(jobs):
+    workers = Workers(Recipe("toy_simulators:Unlucky", {}), 20.0, number=1)
+    once, twice = workers.run(jobs[:1]), workers.run(jobs[:1])
+    assert workers.replaced == 2 * pool.STUBBORN
+    assert same(once, twice)
+    workers.close()
+
+
+def test_what_lies_in_the_current_folder_is_not_imported_by_workers(tmp_path, monkeypatch):
+    (tmp_path / "traceback.py").write_text("raise RuntimeError('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    worker = Worker()
+    worker.open(Recipe("toy_simulators:Walk", {}))
+    worker.close()

@@ -17,7 +17,7 @@ from fedkl.errors import UserError
 from fedkl.federation.loop import Federation
 from fedkl.progress import RoundProgress, bar, number
 from fedkl.runs import RunDirectory, TensorBoardSink, strict_json
-from fedkl.worlds import WORLDS
+from fedkl.worlds import WORLDS, SharedWorld
 
 
 def train(options: argparse.Namespace) -> None:
@@ -54,12 +54,15 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {options.episodes}")
     clients = federation.config.federation.clients
-    if not 0 <= options.client < clients:
-        raise UserError(f"--client must be from 0 to {clients - 1}, not {options.client}")
+    filmed = 0 if options.client is None else options.client
+    if options.client is not None and options.video is None:
+        raise UserError("--client says whose world is filmed, and needs --video")
+    if not 0 <= filmed < clients:
+        raise UserError(f"--client must be from 0 to {clients - 1}, not {filmed}")
     film = None
     if options.video is not None:
         check_target(options.video)
-        film = federation.film(options.client, options.deterministic)
+        film = federation.film(filmed, options.deterministic)
     returns = federation.evaluate(options.episodes, options.deterministic)
     per_client = returns.mean(axis=1)
     result = {
@@ -75,7 +78,7 @@ def evaluate(options: argparse.Namespace) -> None:
         write_video(options.video, film.frames, film.frames_per_second)
         result["video"] = {
             "file": str(options.video),
-            "client": options.client,
+            "client": filmed,
             "return": film.episode_return,
         }
     if options.json:
@@ -83,16 +86,17 @@ def evaluate(options: argparse.Namespace) -> None:
         return
     kind = "deterministic" if options.deterministic else "stochastic"
     worst = int(per_client.argmin())
+    shared = isinstance(federation.config.world, SharedWorld)
     console.out.print(
-        f"{kind} global policy after round {result['round']}, {options.episodes} episodes on each "
-        f"of {len(per_client)} clients:\n"
+        f"{kind} global policy after round {result['round']}, {options.episodes} episodes "
+        f"{'shared by' if shared else 'on each of'} {clients} clients:\n"
         f"  mean return            {per_client.mean():.3f}\n"
         f"  worst client           {per_client.min():.3f} (client {worst})\n"
         f"  deviation over clients {per_client.std():.3f}"
     )
     if film is not None:
         console.out.print(
-            f"video: {options.video} (client {options.client}, return {film.episode_return:.3f})",
+            f"video: {options.video} (client {filmed}, return {film.episode_return:.3f})",
             soft_wrap=True,
         )
 

@@ -96,7 +96,7 @@ def _add_federation(commands: _Commands) -> None:
     sub.add_argument(
         "--video", type=Path, metavar="FILE", help="film an episode too, as FILE.mp4 or FILE.gif"
     )
-    sub.add_argument("--client", type=int, default=0, metavar="N", help="whose world is filmed")
+    sub.add_argument("--client", type=int, metavar="N", help="whose world is filmed; default 0")
     sub.add_argument("--json", action="store_true", help="print JSON")
 
     sub = command(

@@ -118,7 +118,7 @@ class Federation:
         Raises:
             UserError: the world cannot be drawn.
         """
-        key = key_for(self.config.seed, Purpose.RECORDING, int(self.state.round), client)
+        key = key_for(self.config.seed, Purpose.RECORDING, int(self.state.round))
         model = broadcast(self.state.model)
         recording = self.engine.record(model, self.state.clients, key, client, deterministic)
         artist = self.config.world.artist(recording.params)

@@ -46,7 +46,7 @@ def acting(task: Task, policy: Policy, observations: Moments | None) -> Acting:
 def minds(
     task: Task,
     stacked: Acting,
-    iterations: Int[Array, " n"],
+    iterations: Int[Array, " n"] | Int[np.ndarray, " n"],
     seeds: Sequence[Seed],
     deterministic: bool = False,
 ) -> list[Mind]:

@@ -37,6 +37,10 @@ class SimulatorError(Exception):
     """The simulator came to harm through no fault of its user: a fresh one may do better."""
 
 
+class ProcessLostError(SimulatorError):
+    """The simulator's process died, or hangs: that is nothing that the episode did."""
+
+
 class Simulator(Protocol):
     """A world on the host. An episode is a pure function of its seed and of the actions."""
 

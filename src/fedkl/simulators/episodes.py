@@ -39,6 +39,8 @@ class Episode(NamedTuple):
 
 def run_episode(simulator: Simulator, job: Job) -> Episode:
     """Runs a job from its start to its last step or a true end."""
+    if simulator.agents != len(job.minds):
+        raise ValueError(f"{len(job.minds)} minds for {simulator.agents} agents")
     actors = Actors(job.minds, job.steps)
     seen = simulator.reset(job.seed)
     # Lists, because a step is so short that writing into arrays would show.

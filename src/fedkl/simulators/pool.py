@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,31 +21,29 @@ from typing import IO, Any
 
 from fedkl.errors import UserError
 from fedkl.processes import cores
-from fedkl.simulators.base import Recipe, Reply, Request, SimulatorError
+from fedkl.simulators.base import ProcessLostError, Recipe, Reply, Request, SimulatorError
 from fedkl.simulators.episodes import Episode, Job
 
 ATTEMPTS = 10
 """How often one job may come to harm before it is given up."""
+STUBBORN = 5
+"""How often a simulator may report harm in one episode before the episode gets another seed."""
 STARTING = 60.0
 """Seconds that a process may take to import what it needs and open its simulator."""
 
 
 class Worker:
-    """One process with one simulator in it."""
+    """One process with one simulator in it; `open` comes first."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        """Starts the process and waits until its simulator is open.
-
-        Raises:
-            UserError: the recipe is wrong in a way that the user can mend.
-            SimulatorError: it did not come up.
-        """
+    def __init__(self) -> None:
+        """Starts the process."""
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         with theirs:
             arguments = [str(theirs.fileno()), str(os.getpid())]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fedkl.simulators.worker", *arguments],
+                # -P: what lies in the current folder is not ours to import.
+                [sys.executable, "-P", "-m", "fedkl.simulators.worker", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
@@ -54,13 +53,19 @@ class Worker:
                 # Its matrices are too small to share out.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
-        self._connection: Connection[Request, Reply] = Connection(ours.detach())
-        self._end = weakref.finalize(self, _end, self.process, self._connection, self._log)
-        try:
-            self.agents: int = self.ask("open", tuple(recipe), STARTING)
-        except BaseException:
-            self.close()
-            raise
+        self._socket = ours
+        self._connection: Connection[Request, Reply] = Connection(os.dup(ours.fileno()))
+        mine = (self.process, self._connection, ours, self._log)
+        self._end = weakref.finalize(self, _end, *mine)
+
+    def open(self, recipe: Recipe) -> None:
+        """Makes the simulator.
+
+        Raises:
+            UserError: the recipe is wrong in a way that the user can mend.
+            SimulatorError: it did not come up.
+        """
+        self.ask("open", tuple(recipe))
 
     def ask(self, what: str, argument: Any = None, seconds: float = STARTING) -> Any:
         """The worker's answer to a request.
@@ -70,13 +75,19 @@ class Worker:
             SimulatorError: the simulator came to harm, the process died, or took too long.
             RuntimeError: the simulator is defective; with its own traceback.
         """
+        # Whoever hangs may do so in the middle of a message, when the pipe is full or half read.
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
         try:
             self._connection.send(Request(what, argument))
             if not self._connection.poll(seconds):
-                raise SimulatorError(f"no answer within {seconds:g} s")
+                raise BlockingIOError
             reply = self._connection.recv()
+        except BlockingIOError as error:
+            raise ProcessLostError(f"no answer within {seconds:g} s") from error
         except (EOFError, OSError) as error:
-            raise SimulatorError(self._last_words()) from error
+            raise ProcessLostError(self._last_words()) from error
         if reply.mistake is not None:
             raise UserError(reply.mistake)
         if reply.harm is not None:
@@ -159,18 +170,26 @@ class Workers:
                 worker.process.kill()
 
     def _run(self, job: Job, over: threading.Event) -> Episode:
-        reason = ""
+        """Runs a job as often as it takes.
+
+        What the simulator itself reports so often would happen for ever: from then on the episode
+        has another seed, which follows from its own, so that the run goes on.
+        """
+        reason, harms = "", 0
         for _ in range(ATTEMPTS):
             try:
                 worker = self._worker()
                 if self._closed or over.is_set():
-                    raise SimulatorError("nobody waits for it any more")
-                episode: Episode = worker.ask("episode", job, self._timeout)
+                    raise ProcessLostError("nobody waits for it any more")
+                again = job if harms < STUBBORN else job._replace(seed=job.seed.fold(0, harms))
+                episode: Episode = worker.ask("episode", again, self._timeout)
                 return episode
             except SimulatorError as error:
-                self._discard()
-                if self._closed or over.is_set():
+                given_up = self._closed or over.is_set()
+                self._discard(counts=not given_up)
+                if given_up:
                     raise
+                harms += not isinstance(error, ProcessLostError)
                 reason = str(error)
         raise UserError(f"an episode was lost {ATTEMPTS} times in a row, last because: {reason}")
 
@@ -178,26 +197,39 @@ class Workers:
         """This thread's worker, started if need be."""
         worker: Worker | None = getattr(self._mine, "worker", None)
         if worker is None:
-            self._mine.worker = worker = Worker(self._recipe)
+            worker = Worker()
             with self._lock:
                 self._alive.add(worker)
+            self._mine.worker = worker
+            try:
+                worker.open(self._recipe)
+            except (UserError, RuntimeError):
+                self._discard(counts=False)
+                raise
         return worker
 
-    def _discard(self) -> None:
-        """Ends this thread's worker, which came to harm."""
-        worker: Worker | None = getattr(self._mine, "worker", None)
+    def _discard(self, counts: bool) -> None:
+        """Ends this thread's worker, which came to harm.
+
+        Args:
+            counts: whether it is one of those replaced.
+        """
+        worker: Worker = self._mine.worker
         self._mine.worker = None
         with self._lock:
-            self.replaced += 1
-            self._alive -= {worker}
-        if worker is not None:
-            worker.close()
+            self.replaced += counts
+            self._alive.remove(worker)
+        worker.close()
 
 
 def _end(
-    process: subprocess.Popen[bytes], connection: Connection[Request, Reply], log: IO[bytes]
+    process: subprocess.Popen[bytes],
+    connection: Connection[Request, Reply],
+    end: socket.socket,
+    log: IO[bytes],
 ) -> None:
     process.kill()
     process.wait()
     connection.close()
+    end.close()
     log.close()

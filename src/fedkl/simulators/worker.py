@@ -6,6 +6,7 @@ It answers requests until the other end of the connection closes.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
@@ -24,7 +25,7 @@ def main(descriptor: str, parent: str) -> None:
         descriptor: number of the open file that is the connection.
         parent: number of the process that started this one.
     """
-    die_with(int(parent))
+    die_with(int(parent), signal.SIGKILL)
     connection: Connection[Reply, Request] = Connection(int(descriptor))
     simulator: Any = None
     while True:
@@ -36,7 +37,7 @@ def main(descriptor: str, parent: str) -> None:
             match request.what:
                 case "open":
                     simulator = Recipe(*request.argument).make()
-                    result = simulator.agents
+                    result = None
                 case "episode":
                     result = run_episode(simulator, request.argument)
                 case method:

@@ -107,13 +107,16 @@ class SharedWorld(Drawable):
     actions: ClassVar[Continuous]
 
     horizon: eqx.AbstractVar[int]
-    timeout: eqx.AbstractVar[float]
-    """Seconds after which an episode counts as lost."""
 
     @property
     @abstractmethod
     def agents(self) -> int:
         """How many clients the simulation has."""
+
+    @property
+    @abstractmethod
+    def patience(self) -> float:
+        """Seconds after which an episode counts as lost."""
 
     @abstractmethod
     def simulator(self) -> Recipe:

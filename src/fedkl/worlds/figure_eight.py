@@ -47,11 +47,13 @@ class FigureEight(SharedWorld):
     network: str = setting(
         "",
         "a SUMO network file in place of the generated road; its edges have the same names",
+        path=True,
         static=True,
     )
     timeout: float = setting(
         60.0,
-        "seconds after which an episode counts as lost, and its process is replaced",
+        "seconds for every 1500 steps of an episode, after which it counts as lost and its process "
+        "is replaced",
         above=0,
         static=True,
     )
@@ -63,6 +65,11 @@ class FigureEight(SharedWorld):
     def agents(self) -> int:
         """The autonomous vehicles."""
         return len(placements.autonomous(self.placement))
+
+    @property
+    def patience(self) -> float:
+        """The timeout, in proportion for longer episodes."""
+        return self.timeout * max(1.0, self.horizon / 1500)
 
     def simulator(self) -> Recipe:
         """A `Simulation` of this placement."""

@@ -36,7 +36,7 @@ class Points(SharedWorld):
     actions: ClassVar[Continuous] = Continuous(1)
     targets: tuple = eqx.field(static=True, default=(-1.0, 0.5, 1.0))
     horizon: int = eqx.field(static=True, default=1)
-    timeout: float = eqx.field(static=True, default=20.0)
+    patience: ClassVar[float] = 20.0
 
     @property
     def agents(self):
@@ -57,7 +57,7 @@ class Walk(SharedWorld):
     mishap: str = eqx.field(static=True, default="")
     tickets: str = eqx.field(static=True, default="")
     horizon: int = eqx.field(static=True, default=8)
-    timeout: float = eqx.field(static=True, default=20.0)
+    patience: ClassVar[float] = 20.0
     agents: ClassVar[int] = 3
 
     def simulator(self):

@@ -211,7 +211,7 @@ def test_a_human_without_a_leader_only_minds_the_speed_limit(sim, commands):
     sim.x[human] = 411.0  # the next one is beyond the lane's end
     sim.speeds[human] = 15.0
     for nobody in (None, ("", -1.0)):
-        sim._leader = lambda name, nobody=nobody: nobody
+        sim._leader = lambda name, sight, nobody=nobody: nobody
         sim.speeds[human], sim.x[human] = 15.0, 411.0
         sim.step(STAND)
         assert commands[human] == pytest.approx(15 + 0.1 * (1 - 0.5**4))
@@ -222,7 +222,7 @@ def test_a_gap_of_nothing_is_a_full_stop_and_no_division_by_zero(sim, commands, 
     human = max(i for i in range(14) if sim.placement[i] == "h")
     sim.x[human] = 411.0
     sim.speeds[human] = 15.0
-    sim._leader = lambda name: (sim._names[0], distance)
+    sim._leader = lambda name, sight: (sim._names[0], distance)
     sim.step(STAND)
     assert commands[human] == 0.0
 
@@ -366,7 +366,8 @@ def test_another_process_gives_the_same_bits(road, linear):
     minds = [linear(1.0, [0.0] * 6, 1.0, Seed((8,), (n,))) for n in range(7)]
     job = Job(Seed((6,)), minds, 300, pictures=True)
     here = run_episode(road, job)
-    worker = Worker(Recipe(f"{Simulation.__module__}:Simulation", {"placement": road.placement}))
+    worker = Worker()
+    worker.open(Recipe(f"{Simulation.__module__}:Simulation", {"placement": road.placement}))
     try:
         there = worker.ask("episode", job)
     finally:
@@ -393,6 +394,6 @@ def test_a_road_that_sumo_itself_refuses_is_answered_with_a_sentence(tmp_path):
     # Whole for us, but without what SUMO needs.
     path.write_text(text.replace('<junction id="center"', '<junction id="centre"'))
     with pytest.raises(UserError) as caught:
-        Worker(Recipe(f"{Simulation.__module__}:Simulation", {"network": str(path)}))
+        Worker().open(Recipe(f"{Simulation.__module__}:Simulation", {"network": str(path)}))
     assert str(caught.value).startswith(f"SUMO refuses {path}: ")
     assert "\n" not in str(caught.value)

@@ -103,3 +103,11 @@ def refuses():
 
 def breaks():
     raise RuntimeError("no legs")
+
+
+class Unlucky(Walk):
+    """Loses a walker in every episode whose seed was not folded by the pool."""
+
+    def reset(self, seed):
+        self._mishap = "lose" if len(seed.numbers) < 2 else ""
+        return super().reset(seed)

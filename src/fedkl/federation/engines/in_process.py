@@ -124,8 +124,9 @@ class InProcess:
     ) -> Recording:
         """One episode of the global policy in a client's world."""
         state, params = (jax.tree.map(partial(_row, client), t) for t in (states, self._params))
+        own_key = jax.random.fold_in(key, client)
         moments, reward, alive = jax.device_get(
-            _record(self._task, model, state, params, key, deterministic)
+            _record(self._task, model, state, params, own_key, deterministic)
         )
         length = int(alive.sum())
         cut = jax.tree.map(lambda x: x[: length + 1], moments)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from fedkl.federation.engines.base import Outcome, Record, clients_at_once
 from fedkl.federation.settings import FederationSettings
@@ -34,6 +34,16 @@ from fedkl.simulators.pool import Workers
 from fedkl.worlds.base import SharedWorld
 
 T = TypeVar("T")
+
+EPISODES_AT_ONCE = 100
+"""Kept in memory until their returns are known."""
+
+
+class _Common(NamedTuple):
+    """What every client acts with that follows the global policy, stacked."""
+
+    acting: Acting
+    iterations: Int[np.ndarray, " n"]
 
 
 class _Start(NamedTuple):
@@ -112,7 +122,7 @@ class InSharedWorld:
         self._task = task
         self._agents = range(task.world.agents)
         self._horizon = task.world.horizon
-        self._workers = Workers(task.world.simulator(), task.world.timeout)
+        self._workers = Workers(task.world.simulator(), task.world.patience)
         self._at_once = clients_at_once(settings)
         self._threads = ThreadPoolExecutor(len(cores()))
 
@@ -136,12 +146,13 @@ class InSharedWorld:
             for part in numbers
         ]
         (seed,) = seeds_of(jax.random.key_data(shared_key))
+        common = self._common(model, states)
         fitted: list[Future[None]] = []
         for i in range(self._task.learner.iterations):
             jobs = []
             for e in range(episodes_for(self._task.world, self._task.learner.steps)):
                 own = {c: mind for group in groups for c, mind in group.minds(i, e).items()}
-                jobs.append(self._job(model, states, seed.fold(i, e), own))
+                jobs.append(self._job(common, seed.fold(i, e), own))
             episodes = self._workers.run(jobs)
             # Threads take what is submitted first, so nobody waits for what has not begun.
             improved = [
@@ -168,8 +179,13 @@ class InSharedWorld:
     ) -> Float[np.ndarray, "n e"]:
         """Returns of the global policy, driven by all clients at once; changes nothing."""
         (seed,) = seeds_of(jax.random.key_data(key))
-        jobs = [self._job(model, states, seed.fold(e), {}, deterministic) for e in range(episodes)]
-        return np.stack([episode.returns() for episode in self._workers.run(jobs)], axis=1)
+        common = self._common(model, states)
+        returns = []
+        for start in range(0, episodes, EPISODES_AT_ONCE):
+            numbers = range(start, min(start + EPISODES_AT_ONCE, episodes))
+            jobs = [self._job(common, seed.fold(e), {}, deterministic) for e in numbers]
+            returns += [episode.returns() for episode in self._workers.run(jobs)]
+        return np.stack(returns, axis=1)
 
     def record(
         self,
@@ -181,7 +197,7 @@ class InSharedWorld:
     ) -> Recording:
         """One episode, in which all clients drive; rewards are those of the given one."""
         (seed,) = seeds_of(jax.random.key_data(key))
-        job = self._job(model, states, seed, {}, deterministic)
+        job = self._job(self._common(model, states), seed, {}, deterministic)
         (episode,) = self._workers.run([job._replace(pictures=True)])
         length = int(episode.mask.sum())
         return Recording(episode.pictures, episode.reward[:length, client], None)
@@ -190,23 +206,20 @@ class InSharedWorld:
         """How many simulators were replaced so far, because they died, hung or lost vehicles."""
         return {"simulators_replaced": self._workers.replaced}
 
+    def _common(self, model: Model, states: ClientState) -> _Common:
+        """What clients act with that follow the global policy."""
+        return _Common(
+            jax.device_get(_global_all(self._task, model, states)), np.asarray(states.iterations)
+        )
+
     def _job(
-        self,
-        model: Model,
-        states: ClientState,
-        seed: Seed,
-        own: dict[int, Mind],
-        deterministic: bool = False,
+        self, common: _Common, seed: Seed, own: dict[int, Mind], deterministic: bool = False
     ) -> Job:
         """An episode in which those with a mind of their own follow it, and the others pi^t."""
-
-        others = [c for c in self._agents if c not in own]
-        if others:
-            clients = _rows(states, others)
-            stacked = _global_all(self._task, model, clients)
-            noise = [seed.fold(1 + c) for c in others]
-            found = minds(self._task, stacked, clients.iterations, noise, deterministic)
-            own = own | dict(zip(others, found, strict=True))
+        if len(own) < len(self._agents):
+            noise = [seed.fold(1 + c) for c in self._agents]
+            found = minds(self._task, common.acting, common.iterations, noise, deterministic)
+            own = dict(zip(self._agents, found, strict=True)) | own
         return Job(seed, [own[c] for c in self._agents], self._horizon)
 
 

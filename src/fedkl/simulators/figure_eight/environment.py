@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from fedkl.drawing import FigureEightPicture
-from fedkl.simulators.base import Outcome, Recipe, Seed, SimulatorError
+from fedkl.simulators.base import Outcome, Recipe, Seed
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
 from fedkl.simulators.figure_eight.simulation import (
@@ -97,7 +97,8 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
             self._random = np.random.default_rng(seed)
         words = tuple(int(word) for word in self._random.integers(2**32, size=4))
         if self._worker is None:
-            self._worker = Worker(self._recipe)
+            self._worker = Worker()
+            self._ask("open", tuple(self._recipe))
         self.agents = list(self.possible_agents)
         self._time = 0
         observation = self._ask("reset", Seed(words))
@@ -148,11 +149,14 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
             self._worker = None
 
     def _ask(self, what: str, argument: Any = None) -> Any:
-        assert self._worker is not None, "reset comes first"
+        if self._worker is None:
+            raise RuntimeError("the environment must be reset first")
         try:
             return self._worker.ask(what, argument)
-        except SimulatorError:
-            self.close()  # the next reset starts another process
+        except BaseException:
+            # Whatever it is, Ctrl-C too: an answer may be on its way that nobody will ask for. The
+            # next reset starts another process.
+            self.close()
             raise
 
     def _each(self, observation: Array) -> dict[str, Array]:

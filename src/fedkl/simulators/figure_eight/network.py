@@ -88,7 +88,7 @@ def figure_eight() -> Network:
         try:
             return read(path)
         except UserError:
-            path.unlink()  # whatever spoilt it: it is only a copy
+            path.unlink(missing_ok=True)  # whatever spoilt it: it is only a copy
     with explain_os_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _generate())

@@ -37,6 +37,7 @@ _2_SQRT_AB = 2 * math.sqrt(_A * _B)
 _NOISE = 0.2 * math.sqrt(STEP)
 _DESIRED = [DESIRED_SPEED] * placements.VEHICLES
 _WORST = math.hypot(*_DESIRED)
+_SIGHT = 100.0
 # A duration so short that the new speed holds for exactly one step.
 _AT_ONCE = 1e-3
 _OBEY_SAFE_SPEED, _STAY_IN_LANE = 1, 512
@@ -176,7 +177,7 @@ class Simulation:
 
         Nobody within sight is as good as somebody infinitely far away.
         """
-        leader = self._leader(name)
+        leader = self._leader(name, _SIGHT)
         if not leader or not leader[0]:
             return math.inf, 0.0
         # SUMO's distance leaves the minimal gap out.
@@ -223,11 +224,20 @@ def checked_network(network: str) -> Path:
     """The network file that a simulation drives on: the one given, or else the generated one.
 
     Raises:
-        UserError: SUMO is missing, or the file is not the network of a figure-eight.
+        UserError: SUMO is missing, the file is not the network of a figure-eight, or its edges are
+            too short for the vehicles' starts.
     """
     if importlib.util.find_spec("libsumo") is None:
         raise UserError(networks.MISSING)
-    return (networks.read(network) if network else networks.figure_eight()).path.resolve()
+    found = networks.read(network) if network else networks.figure_eight()
+    lengths = {lane.edge: lane.length for lane in found.lanes}
+    for edge, position in placements.STARTS:
+        if position > lengths[edge]:
+            raise UserError(
+                f"{found.path}: edge {edge} is {lengths[edge]:g} m long, and a vehicle starts at "
+                f"{position:g} m"
+            )
+    return found.path.resolve()
 
 
 def reward(speeds: list[float]) -> float:
