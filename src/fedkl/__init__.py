@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from fedkl.errors import UserError
     from fedkl.federation.loop import Federation
     from fedkl.settings import setting
-    from fedkl.worlds import Continuous, Discrete, Transition, World, register_world
+    from fedkl.worlds import (
+        Continuous,
+        Discrete,
+        SharedWorld,
+        Transition,
+        World,
+        register_world,
+    )
 
 # What is asked for is imported then, so that `fedkl.tabular` and `fedkl theory` do without JAX.
 _HOMES = {
@@ -26,6 +33,7 @@ _HOMES = {
     "Continuous": "fedkl.worlds",
     "Discrete": "fedkl.worlds",
     "Federation": "fedkl.federation.loop",
+    "SharedWorld": "fedkl.worlds",
     "Transition": "fedkl.worlds",
     "UserError": "fedkl.errors",
     "World": "fedkl.worlds",
@@ -41,6 +49,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "Federation",
+    "SharedWorld",
     "Transition",
     "UserError",
     "World",
