@@ -124,7 +124,9 @@ class InSharedWorld:
         self._horizon = task.world.horizon
         self._workers = Workers(task.world.simulator(), task.world.patience)
         self._at_once = clients_at_once(settings)
-        self._threads = ThreadPoolExecutor(len(cores()))
+        self._improving = ThreadPoolExecutor(len(cores()))
+        # A core is left to the simulator, which is what the next iteration waits for.
+        self._fitting = ThreadPoolExecutor(max(1, len(cores()) - 1))
 
     def train(
         self,
@@ -154,17 +156,13 @@ class InSharedWorld:
                 own = {c: mind for group in groups for c, mind in group.minds(i, e).items()}
                 jobs.append(self._job(common, seed.fold(i, e), own))
             episodes = self._workers.run(jobs)
-            # Threads take what is submitted first, so nobody waits for what has not begun.
             improved = [
-                self._threads.submit(group.improve, i, episodes, before)
+                self._improving.submit(group.improve, i, episodes, before)
                 for group, before in zip_longest(groups, fitted)
-            ]
-            fitted = [
-                self._threads.submit(group.fit_critic, i, before)
-                for group, before in zip(groups, improved, strict=True)
             ]
             for future in improved:
                 future.result()
+            fitted = [self._fitting.submit(group.fit_critic, i) for group in groups]
         for future in fitted:
             future.result()
         return [outcome for group in groups for outcome in group.finish()]
@@ -269,9 +267,8 @@ class _Group:
         self._carry, self._batch, self._acting = step.carry, step.batch, step.acting
         self._metrics.append(step.metrics)
 
-    def fit_critic(self, i: int, after: Future[None]) -> None:
+    def fit_critic(self, i: int) -> None:
         """The critics' part of an iteration, after the policies'."""
-        after.result()
         args = (self._carry, self._batch, np.int32(i), self._keys)
         self._carry = _finished(_fit_all(self._task, *args))
 
