@@ -55,9 +55,6 @@ class Simulator(Protocol):
     def picture(self) -> Float[np.ndarray, " p"]:
         """The numbers that a picture of this moment is drawn from."""
 
-    def close(self) -> None:
-        """Lets go of what the simulator holds."""
-
 
 class Recipe(NamedTuple):
     """How a process makes a simulator: a function that it can import, and its arguments."""

@@ -7,6 +7,7 @@ from fedkl.errors import UserError
 VEHICLES = 14
 ALTERNATING = "hrhrhrhrhrhrhr"
 MIXED = "hrhhrrhrhhhrrr"
+"""The paper's two placements."""
 
 STARTS = (
     ("bottom", 0.0),

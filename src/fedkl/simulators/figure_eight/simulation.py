@@ -37,6 +37,7 @@ _2_SQRT_AB = 2 * math.sqrt(_A * _B)
 _NOISE = 0.2 * math.sqrt(STEP)
 _DESIRED = [DESIRED_SPEED] * placements.VEHICLES
 _WORST = math.hypot(*_DESIRED)
+# How far SUMO looks for a leader: its default today, said here so that it stays.
 _SIGHT = 100.0
 # A duration so short that the new speed holds for exactly one step.
 _AT_ONCE = 1e-3
