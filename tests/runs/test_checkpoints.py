@@ -58,10 +58,10 @@ def test_dtypes_and_shapes_survive(checkpoints):
         "broadcast": np.broadcast_to(np.float32(2), (3, 2)),
     }
     checkpoints.save(12, arrays)
-    round, loaded = checkpoints.latest(no_warning)
-    assert round == 12
-    assert_same(loaded, arrays)
-    loaded["weights"][0, 0] = 5  # the caller's own memory
+    saved = checkpoints.latest(no_warning)
+    assert (saved.round, saved.rows) == (12, {})
+    assert_same(saved.arrays, arrays)
+    saved.arrays["weights"][0, 0] = 5  # the caller's own memory
 
 
 _DTYPES = st.one_of(
@@ -75,36 +75,94 @@ _ARRAYS = _DTYPES.flatmap(
 )
 
 
+_NAMES = st.text(max_size=8).filter(lambda name: name.split(".")[0] != "rows")
+_NAMED = st.dictionaries(_NAMES, _ARRAYS, max_size=4)
+
+
 @settings(max_examples=50, deadline=None)  # disks are slow at times
-@given(arrays=st.dictionaries(st.text(max_size=8), _ARRAYS, max_size=4))
-def test_round_trip(arrays, tmp_path_factory):
+@given(arrays=_NAMED, row=_NAMED, numbers=st.sets(st.integers(0, 2**62), max_size=3))
+def test_round_trip(arrays, row, numbers, tmp_path_factory):
     checkpoints = Checkpoints(tmp_path_factory.mktemp("checkpoints"))
-    checkpoints.save(3, arrays)
-    round, loaded = checkpoints.latest(no_warning)
-    assert round == 3
-    assert_same(loaded, arrays)
+    checkpoints.save(3, arrays, dict.fromkeys(numbers, row))
+    saved = checkpoints.latest(no_warning)
+    assert saved.round == 3
+    assert_same(saved.arrays, arrays)
+    assert list(saved.rows) == sorted(numbers)
+    for loaded in saved.rows.values():
+        assert_same(loaded, row)
+        for array in loaded.values():
+            array.fill(0)  # the caller's own memory, and no other row's
 
 
 @pytest.mark.parametrize("array", [np.array([None]), np.array(["text"]), np.array([1], ">i4")])
 def test_what_would_not_come_back_is_refused(checkpoints, array):
     with pytest.raises(TypeError, match="cannot hold"):
         checkpoints.save(1, {"x": array})
+    with pytest.raises(TypeError, match="cannot hold"):
+        checkpoints.save(1, {}, {0: {"x": array}})
     assert checkpoints.rounds() == []
 
 
 def test_misuse(checkpoints, tmp_path):
-    with pytest.raises(ValueError, match="__metadata__"):
-        checkpoints.save(1, {"__metadata__": np.ones(1)})
+    for name in ("__metadata__", "rows", "rows.x"):
+        with pytest.raises(ValueError, match=name):
+            checkpoints.save(1, {name: np.ones(1)})
     with pytest.raises(ValueError, match="negative"):
         checkpoints.save(-1, {})
     with pytest.raises(ValueError, match="keep"):
         Checkpoints(tmp_path, keep=0)
+    assert not checkpoints.directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"x": np.ones(3)}, "shape"),
+        ({"x": np.ones(2, np.float32)}, "float32"),
+        ({"y": np.ones(2)}, "'y'"),
+        ({}, r"\[\]"),
+    ],
+)
+def test_rows_that_are_not_alike_are_refused(checkpoints, row, what):
+    with pytest.raises(ValueError, match=what):
+        checkpoints.save(1, {}, {0: {"x": np.ones(2)}, 1: row})
+    assert checkpoints.rounds() == []
+
+
+@pytest.mark.parametrize("small", [0, 2**20])
+def test_wrong_words_about_what_changed_are_refused(tmp_path, small):
+    checkpoints = Checkpoints(tmp_path, small=small)
+    row = {"x": np.ones(2)}
+    with pytest.raises(ValueError, match="row 7 is said to have changed"):
+        checkpoints.save(1, {}, {0: row}, {7})
+    rows = dict.fromkeys(range(9), row)
+    for round in (1, 2):
+        checkpoints.save(round, {}, rows, None)
+    for wrong, changed, what in [
+        (rows, {7, 9}, "row 9 is said to have changed"),
+        (rows | {9: row}, {7}, "added without being among the changed"),
+        ({0: row}, {0}, "or removed"),
+        (rows | {0: {"x": np.ones(3)}}, {0}, "other names, dtypes or shapes"),
+        (rows | {0: {"x": np.ones(3)}}, {0, 1}, "shape"),
+    ]:
+        with pytest.raises(ValueError, match=what):
+            checkpoints.save(3, {}, wrong, changed)
+    assert checkpoints.rounds() == [1, 2]
+    checkpoints.save(3, {}, rows, {0})
+    assert checkpoints.latest(no_warning).round == 3
 
 
 def test_it_is_a_plain_safetensors_file(checkpoints):
     checkpoints.save(1, {"x": np.arange(3)})
     loaded = safetensors.numpy.load_file(only_file(checkpoints, 1))
     np.testing.assert_array_equal(loaded["x"], np.arange(3))
+    assert loaded.keys() == {"x"}
+    rows = {number: {"y": np.full(2, number)} for number in (5, 3)}
+    checkpoints.save(2, {"x": np.arange(3)}, rows)
+    loaded = safetensors.numpy.load_file(only_file(checkpoints, 2))
+    np.testing.assert_array_equal(loaded["x"], np.arange(3))
+    np.testing.assert_array_equal(loaded["rows"], [3, 5])
+    np.testing.assert_array_equal(loaded["rows.y"], [[3, 3], [5, 5]])
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
@@ -118,7 +176,7 @@ def test_the_last_few_are_kept(tmp_path, keep):
 def test_rounds_beyond_six_digits_are_in_order(checkpoints):
     for round in (999_999, 1_000_000):
         checkpoints.save(round, {})
-    assert checkpoints.latest(no_warning) == (1_000_000, {})
+    assert checkpoints.latest(no_warning) == (1_000_000, {}, {})
 
 
 def test_old_ones_and_stale_temporaries_go_only_when_the_new_one_is_durable(
@@ -158,8 +216,8 @@ def test_a_read_only_folder_is_explained(checkpoints, monkeypatch):
 
 def damaged(checkpoints: Checkpoints) -> bool:
     sentences: list[str] = []
-    round, arrays = checkpoints.latest(sentences.append)
-    assert arrays["x"] == round
+    round, arrays, rows = checkpoints.latest(sentences.append)
+    assert arrays["x"] == rows[6]["z"] == round
     if round == 2:
         assert sentences == []
         return False
@@ -173,8 +231,13 @@ def damaged(checkpoints: Checkpoints) -> bool:
 @pytest.fixture
 def two(checkpoints) -> Checkpoints:
     for round in (1, 2):
-        checkpoints.save(round, {"x": np.array(round, np.float32), "y": np.ones(3, np.int32)})
+        save_two(checkpoints, round)
     return checkpoints
+
+
+def save_two(checkpoints: Checkpoints, round: int) -> None:
+    arrays = {"x": np.array(round, np.float32), "y": np.ones(3, np.int32)}
+    checkpoints.save(round, arrays, {6: {"z": np.array(round, np.int8)}})
 
 
 def test_every_single_byte_matters(two):
@@ -273,10 +336,21 @@ def test_a_known_damaged_one_does_not_count_among_those_kept(two):
     assert two.rounds() == [1, 3]
 
 
+def test_a_known_damaged_one_does_not_take_the_place_of_an_older_one(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for round in (1, 2, 3, 4):
+        checkpoints.save(round, {})
+    data = only_file(checkpoints, 4).read_bytes()
+    only_file(checkpoints, 4).write_bytes(data[:-1] + b"\n")  # with a header that can be read
+    assert checkpoints.latest(lambda sentence: None).round == 3
+    checkpoints.save(5, {})
+    assert checkpoints.rounds() == [2, 3, 5]
+
+
 def test_saving_a_damaged_round_again_mends_it(two):
     only_file(two, 2).write_bytes(b"junk")
     assert damaged(two)
-    two.save(2, {"x": np.array(2, np.float32), "y": np.ones(3, np.int32)})
+    save_two(two, 2)
     assert not damaged(two)
     two.save(3, {"x": np.array(3)})
     assert two.rounds() == [2, 3]

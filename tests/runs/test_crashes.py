@@ -15,6 +15,7 @@ import numpy as np
 from fedkl.runs import RunDirectory
 
 CONFIG = {"rounds": 3}
+SMALL = 2**20  # bytes of rows up to which a checkpoint is one file
 
 def fail(sentence):
     raise AssertionError(sentence)
@@ -25,17 +26,24 @@ def live(path, last, done=lambda round: None):
     if not (path / "config.toml").exists():
         run = RunDirectory.create(path, CONFIG)
     with run.lock():
+        run.checkpoints.small = SMALL
         found = run.checkpoints.latest(fail)
-        start = found[0] if found else 0
+        start = found.round if found else 0
         run.metrics.truncate_after(start)
         for round in range(start + 1, last + 1):
+            run.write_returns(round, arrays(round)["a"])
             run.metrics.append({"round": round, "padding": "x" * 200})
-            run.checkpoints.save(round, arrays(round))
+            run.checkpoints.save(round, arrays(round), rows(round), {round % 9, 2})
             done(round)
         run.write_summary({"rounds": last})
 
 def arrays(round):
     return {"a": np.full(300, round, np.float32), "b": np.array(round, np.int32)}
+
+def rows(round):
+    # Row 2 changes in every round, the others each ninth.
+    last = {number: round - (round - number) % 9 for number in range(9)} | {2: round}
+    return {number: {"c": np.full(50, max(0, last[number]), np.int16)} for number in range(9)}
 
 def inspect(path):
     # What a reader sees at any moment; the last whole round.
@@ -43,14 +51,19 @@ def inspect(path):
     assert run.config() == CONFIG
     logged = [record["round"] for record in run.metrics.read()]
     assert logged == list(range(1, len(logged) + 1)), logged
+    for round in logged[-3:]:
+        assert (run.read_returns(round) == arrays(round)["a"]).all()
     found = run.checkpoints.latest(fail)
     assert run.summary() in (None, {"rounds": 3})
     if found is None:
         assert len(logged) <= 1, logged
         return 0
-    round, loaded = found
+    round, loaded, loaded_rows = found
     for name, array in arrays(round).items():
         assert loaded[name].dtype == array.dtype and (loaded[name] == array).all()
+    assert list(loaded_rows) == list(range(9))
+    for number, row in rows(round).items():
+        assert (loaded_rows[number]["c"] == row["c"]).all()
     assert logged[-1] in (round, round + 1), (logged, round)
     return round
 
@@ -70,6 +83,7 @@ RANDOM = (
     COMMON
     + """
 path, generator = Path(sys.argv[1]), random.Random(0)
+SMALL = 0  # chains of files
 begin = time.monotonic()
 live(path.with_name("unharmed"), 10)
 span = (time.monotonic() - begin) / 10  # of one round, so that deaths fall everywhere in it
@@ -136,7 +150,7 @@ def contents(path):
 
 assert ended(fork(lambda: attempt(root / "whole", 0)))
 expected = contents(root / "whole")
-assert len(expected) == 5, sorted(expected)
+assert len(expected) == 8, sorted(expected)
 victim_call = 0
 while True:
     victim_call += 1

@@ -1,6 +1,7 @@
 """Run directories: creation, opening, and the lock between processes."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -115,6 +116,51 @@ def test_a_broken_summary_is_named(run):
     (run.path / "summary.json").write_text('{"x": ')
     with pytest.raises(UserError, match=r"summary\.json is not valid JSON"):
         run.summary()
+
+
+def test_returns_come_back_exactly(run):
+    assert run.read_returns(3) is None
+    for returns in (np.array([1.5, np.nan, -0.0]), np.arange(6, dtype=np.float32).reshape(2, 3)):
+        run.write_returns(3, returns)
+        loaded = run.read_returns(3)
+        assert (loaded.dtype, loaded.shape) == (returns.dtype, returns.shape)
+        assert loaded.tobytes() == returns.tobytes()
+    run.write_returns(1_234_567, np.ones(1))
+    assert names(run.path / "returns") == {"000003.npy", "1234567.npy"}
+    np.testing.assert_array_equal(np.load(run.path / "returns" / "000003.npy"), returns)
+
+
+def test_returns_that_cannot_be_are_refused(run):
+    with pytest.raises(ValueError, match="negative"):
+        run.write_returns(-1, np.ones(1))
+    with pytest.raises(ValueError, match="Object arrays"):
+        run.write_returns(1, np.array([None]))
+    assert run.read_returns(1) is None
+
+
+@pytest.mark.filterwarnings("ignore")  # NumPy guesses at what a damaged header may have meant
+def test_damaged_returns_are_named(run):
+    run.write_returns(2, np.ones(3))
+    path = run.path / "returns" / "000002.npy"
+    whole = path.read_bytes()
+    pickled = io.BytesIO()
+    np.save(pickled, np.array([None]), allow_pickle=True)
+    archive = io.BytesIO()
+    np.savez(archive, np.ones(3))
+    broken = [whole[:length] for length in range(len(whole))]
+    broken += [whole + b"x", b"PK\x03\x04", pickled.getvalue(), archive.getvalue()]
+    for data in broken:
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"returns/000002\.npy is damaged") as caught:
+            run.read_returns(2)
+        assert "\n" not in str(caught.value)
+
+
+def test_locking_removes_half_written_returns(run):
+    run.write_returns(2, np.ones(3))
+    (run.path / "returns" / ".000003.npy.1.deadbeef.fedkl-tmp").write_text("half")
+    with run.lock():
+        assert names(run.path / "returns") == {"000002.npy"}
 
 
 @pytest.mark.parametrize("function", ["mkdir", "open", "write", "fsync", "replace"])

@@ -1,32 +1,42 @@
-"""Checkpoints: named arrays saved whole, checked byte by byte when they are read.
+"""Checkpoints: named arrays and numbered rows, checked byte by byte when they are read.
 
-A checkpoint is one plain safetensors file whose name holds its round and the SHA-256 of its bytes,
-`000012.<sha256>.safetensors`. So the checksum covers every byte, one rename publishes the contents
-and the checksum together, and any safetensors reader opens the file.
+The files are those of `checkpoint_files`. While all rows together are small, a checkpoint is one
+file. When they are not, it is a chain of files (see `chains`), so that a save costs what changed
+and not what there is. The chains of consecutive checkpoints have no file in common: they take
+turns. So one damaged file costs one checkpoint, however many build on it.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import re
-from collections.abc import Callable, Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from fedkl.errors import UserError
-from fedkl.runs import files
+from fedkl.runs import checkpoint_files, files
+from fedkl.runs.chains import Chain, Link
+from fedkl.runs.checkpoint_files import DamagedError, File, GoneError, Layout, Rows
 
-# What every safetensors reader for NumPy brings back as it was; it would write some others, too.
-_DTYPES = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")} | {
-    np.dtype(kind) for kind in ("f2", "f4", "f8")
-}
-_NAME = re.compile(r"(?P<round>\d{6,})\.(?P<sha256>[0-9a-f]{64})\.safetensors")
+_NO_ROWS: Rows = MappingProxyType({})
+
+
+class Saved(NamedTuple):
+    """A checkpoint as it was saved.
+
+    Attributes:
+        round: the number of finished rounds.
+        arrays: name to array.
+        rows: row number to named arrays.
+    """
+
+    round: int
+    arrays: dict[str, npt.NDArray[Any]]
+    rows: dict[int, dict[str, npt.NDArray[Any]]]
 
 
 class Checkpoints:
@@ -34,17 +44,30 @@ class Checkpoints:
 
     Args:
         directory: the folder; made at the first `save`.
-        keep: how many checkpoints stay; with two, one damaged file costs little.
+        keep: how many checkpoints stay that have no file in common; with two, one damaged file
+            costs little.
+        small: up to how many bytes all rows together are written anew in every file.
     """
 
-    def __init__(self, directory: Path, keep: int = 2):
+    def __init__(self, directory: Path, keep: int = 2, small: int = 2**20):
         if keep < 1:
             raise ValueError(f"keep must be at least 1, not {keep}")
         self.directory = Path(directory)
         self.keep = keep
-        self._damaged: set[Path] = set()
+        self.small = small
+        # The chain whose turn it is comes first.
+        self._turns = deque(Chain() for _ in range(keep))
+        self._numbers: set[int] | None = None  # of all rows of the last save or load
+        self._layout: Layout = {}
+        self._unusable: set[Path] = set()
 
-    def save(self, round: int, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def save(
+        self,
+        round: int,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        rows: Rows = _NO_ROWS,
+        changed: Collection[int] | None = None,
+    ) -> None:
         """Saves a checkpoint durably, then removes what it makes superfluous.
 
         Saving round r says that the run stands at r: checkpoints of later rounds are of a past
@@ -53,118 +76,175 @@ class Checkpoints:
         Args:
             round: the number of finished rounds.
             arrays: name to array of booleans, integers or floats; dtypes and shapes come back
-                exactly.
+                exactly. They are written every time.
+            rows: row number to arrays of the same kinds; all rows there are, and all with the same
+                names, dtypes and shapes. Rows may be added over time, never removed.
+            changed: the numbers of the rows that are not as they were at this object's previous
+                `save` or `latest`, new ones among them; None if that is not known. The others are
+                not looked at, unless it is time to write all rows again.
 
         Raises:
             UserError: it could not be written; the earlier checkpoints are all still there.
         """
         if round < 0:
             raise ValueError(f"a round is not negative: {round}")
-        data = safetensors.numpy.save({name: _storable(name, arrays[name]) for name in arrays})
-        name = f"{round:06d}.{hashlib.sha256(data).hexdigest()}.safetensors"
-        with files.explain_os_errors("write", self.directory):
-            files.make_directory(self.directory)
-        files.write_atomically(self.directory / name, data)
-        self._damaged.discard(self.directory / name)
-        self._clean(round, name)
+        self._note(round, rows, None if changed is None else frozenset(changed))
+        chain = self._turns[0]
+        numbers, below = chain.plan()
+        if not below or len(rows) * _size(self._layout) <= self.small:
+            numbers, below = frozenset(rows), []
+        if gone := [number for number in numbers if number not in rows]:
+            raise ValueError(f"row {gone[0]} is gone, but rows are never removed")
+        base = below[-1].file if below else None
+        file = checkpoint_files.write(
+            self.directory, round, arrays, rows, numbers, self._layout, base
+        )
+        self._unusable.discard(file.path)
+        self._turns[0] = Chain([*below, _link(file, numbers, whole=not below)])
+        self._turns.rotate(-1)
+        self._clean(round)
 
-    def latest(self, warn: Callable[[str], None]) -> tuple[int, dict[str, npt.NDArray[Any]]] | None:
-        """The newest checkpoint that is whole.
+    def latest(self, warn: Callable[[str], None]) -> Saved | None:
+        """The newest checkpoint that is whole, with all the files that it builds on.
 
         Args:
-            warn: called with one sentence for every damaged checkpoint that was passed over.
+            warn: called with one sentence for every damaged file that was met.
 
         Returns:
-            Its round and its arrays, or None if there is no checkpoint at all.
+            The checkpoint, or None if there is none at all.
 
         Raises:
             UserError: there are checkpoints, but all are damaged; or one may not be read.
         """
-        found = self._found()
         damaged: list[str] = []
-        for saved in found:
+        unusable: set[Path] = set()
+        for file in checkpoint_files.find(self.directory):
+            if file.path in unusable:
+                continue  # for a reason that is known already
             try:
-                arrays = _read(saved)
-            except _DamagedError as damage:
-                self._damaged.add(saved.path)
-                damaged.append(f"checkpoint {saved.path} is damaged ({damage})")
+                saved, chain = _load(file, unusable)
+            except DamagedError as damage:
+                damaged.append(str(damage))
                 continue
-            except _GoneError:
+            except GoneError:
                 return self.latest(warn)
             for sentence in damaged:
                 warn(f"{sentence}, so the previous one, of round {saved.round}, is used instead")
-            return saved.round, arrays
+            self._unusable = unusable
+            # The others begin anew: their files were not read, so nothing should build on them.
+            self._turns = deque([*(Chain() for _ in range(self.keep - 1)), chain])
+            self._numbers = set(saved.rows)
+            self._layout = _layout(saved.rows, saved.rows)
+            return saved
         if damaged:
             raise UserError(f"no checkpoint in {self.directory} can be used: " + "; ".join(damaged))
         return None
 
     def rounds(self) -> list[int]:
-        """The rounds for which there is a checkpoint, whole or not, in ascending order."""
-        return sorted({saved.round for saved in self._found()})
+        """The rounds for which there is a file, whole or not, in ascending order."""
+        return sorted({file.round for file in checkpoint_files.find(self.directory)})
 
-    def _found(self) -> list[_Saved]:
-        """Every checkpoint, the newest first."""
-        with files.explain_os_errors("read", self.directory):
-            if not self.directory.exists():
-                return []
-            names = [(path, _NAME.fullmatch(path.name)) for path in self.directory.iterdir()]
-        found = [_Saved(int(m["round"]), m["sha256"], path) for path, m in names if m]
-        return sorted(found, reverse=True)
+    def _note(self, round: int, rows: Rows, changed: frozenset[int] | None) -> None:
+        """Takes note of where the run stands and what changed, whether or not a save succeeds."""
+        if missing := [number for number in changed or () if number not in rows]:
+            raise ValueError(f"row {missing[0]} is said to have changed, but is not there")
+        if changed is None or self._numbers is None:
+            changed = None
+            self._numbers = set(rows)
+            self._layout = _layout(rows, rows)
+        else:
+            # Without a look at all rows: so many there must be if the new ones are all named.
+            if len(self._numbers) + len(changed - self._numbers) != len(rows):
+                raise ValueError("rows were added without being among the changed, or removed")
+            layout = _layout(rows, changed)
+            if layout and self._layout and layout != self._layout:
+                raise ValueError("the rows that changed have other names, dtypes or shapes")
+            self._layout = self._layout or layout
+            self._numbers |= changed
+        for turn, chain in enumerate(self._turns):
+            if chain.links and chain.links[-1].file.round >= round:
+                self._turns[turn] = Chain()
+            else:
+                chain.note(changed)
 
-    def _clean(self, round: int, name: str) -> None:
-        others = [saved for saved in self._found() if saved.path.name != name]
-        earlier = [s for s in others if s.round < round and s.path not in self._damaged]
-        kept = earlier[: self.keep - 1]
+    def _clean(self, round: int) -> None:
+        found = checkpoint_files.find(self.directory)
+        kept = {link.file.path for chain in self._turns for link in chain.links}
+        # A chain that is yet to begin leaves room for a checkpoint that is on the disk already.
+        room = sum(not chain.links for chain in self._turns)
+        for file in found:
+            if room and file.round < round and (needed := self._needed(file)).isdisjoint(kept):
+                kept |= needed
+                room -= bool(needed)
         with files.explain_os_errors("clean", self.directory):
-            for saved in others:
-                if saved not in kept:
-                    saved.path.unlink(missing_ok=True)
+            # The newest first, so that at no moment a file is without those that it builds on.
+            for file in found:
+                if file.path not in kept:
+                    file.path.unlink(missing_ok=True)
             files.remove_temporaries(self.directory)
 
-
-class _Saved(NamedTuple):
-    round: int
-    sha256: str
-    path: Path
-
-
-class _GoneError(Exception):
-    """A run that goes on has removed the checkpoint, because it has newer ones."""
-
-
-class _DamagedError(Exception):
-    """Why a checkpoint cannot be used, in a few words."""
-
-
-def _storable(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # safetensors copies raw memory, so a transposed or strided view would be saved scrambled.
-    # (np.ascontiguousarray would make 0-d arrays 1-d.)
-    array = np.asarray(array, order="C")
-    if array.dtype not in _DTYPES:
-        raise TypeError(f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold")
-    if name == "__metadata__":
-        raise ValueError("the name '__metadata__' belongs to the safetensors format")
-    return array
-
-
-def _read(saved: _Saved) -> dict[str, npt.NDArray[Any]]:
-    with files.explain_os_errors("read", saved.path):
+    def _needed(self, file: File) -> set[Path]:
+        """A checkpoint's own file and those that it builds on; none if it cannot be used."""
+        needed: set[Path] = set()
+        at: File | None = file
         try:
-            data = saved.path.read_bytes()
-        except FileNotFoundError as error:
-            raise _GoneError from error
-        except OSError as error:
-            # A bad sector is damage; a missing permission is for the user to mend, not to skip.
-            if error.errno != errno.EIO:
+            while at is not None:
+                if at.path in self._unusable:
+                    return set()
+                needed.add(at.path)
+                at = _base(at, checkpoint_files.builds_on(at))
+        except (DamagedError, GoneError):
+            return set()
+        return needed
+
+
+def _load(newest: File, unusable: set[Path]) -> tuple[Saved, Chain]:
+    """Reads a checkpoint, every file once; those that it fails to use are added to `unusable`."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    rows: dict[int, dict[str, npt.NDArray[Any]]] = {}
+    links: list[Link] = []
+    met: list[Path] = []
+    at: File | None = newest
+    while at is not None:
+        met.append(at.path)
+        try:
+            contents = checkpoint_files.read(at)
+            base = _base(at, contents.builds_on)
+        except (DamagedError, GoneError) as error:
+            # A run that goes on removes what builds on a file before it removes the file.
+            if isinstance(error, GoneError) and not newest.path.exists():
                 raise
-            raise _DamagedError("the disk failed to read it") from error
-    if not data:
-        raise _DamagedError("it is empty")
-    if hashlib.sha256(data).hexdigest() != saved.sha256:
-        raise _DamagedError("its bytes do not match the checksum in its name")
-    try:
-        arrays = safetensors.numpy.load(data)
-    except SafetensorError as error:
-        raise _DamagedError(f"it is not a safetensors file: {error}") from error
-    # Copies, because what safetensors returns are read-only views of the file's bytes.
-    return {name: array.copy() for name, array in arrays.items()}
+            unusable |= set(met)
+            reason = "it is missing" if isinstance(error, GoneError) else str(error)
+            use = "" if at == newest else f", on which that of round {newest.round} builds"
+            raise DamagedError(f"checkpoint {at.path} is damaged ({reason}){use}") from error
+        if at == newest:
+            arrays = contents.arrays
+        for position, number in enumerate(contents.numbers):
+            if number not in rows:  # what was read before is newer
+                rows[number] = contents.row(position)
+        links.append(_link(at, contents.numbers, whole=base is None))
+        at = base
+    return Saved(newest.round, arrays, dict(sorted(rows.items()))), Chain(links[::-1])
+
+
+def _base(file: File, name: str | None) -> File | None:
+    if name is None:
+        return None
+    if (base := checkpoint_files.named(file.path.parent, name)) is None:
+        raise DamagedError(f"it builds on {name!r}, which is not a checkpoint")
+    return base
+
+
+def _link(file: File, numbers: Collection[int], whole: bool) -> Link:
+    return Link(file, 1 + len(numbers), frozenset() if whole else frozenset(numbers))
+
+
+def _layout(rows: Rows, numbers: Collection[int]) -> Layout:
+    """The layout of one of the rows, as all are to have the same."""
+    return next((checkpoint_files.layout_of(rows[number]) for number in numbers), {})
+
+
+def _size(layout: Layout) -> int:
+    """The bytes of one row."""
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout.values())

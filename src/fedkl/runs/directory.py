@@ -4,6 +4,7 @@ config.toml      the resolved config; a directory that has it is a run
 metrics.jsonl    one record for each round
 summary.json     what the run came to, written at its end
 checkpoints/     the last few states
+returns/         each client's returns, one file for each round; only of runs with very many clients
 .lock            held by the process that runs it
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import shlex
 import tomllib
@@ -18,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tomli_w
 
 from fedkl.errors import UserError
@@ -158,9 +162,59 @@ class RunDirectory:
         except ValueError as error:
             raise UserError(f"{path} is not valid JSON: {error}") from error
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    def write_returns(self, round: int, returns: npt.NDArray[Any]) -> Path:
+        """Saves each client's returns of one round, all at once; a log line cannot hold so many.
+
+        Args:
+            round: the number of the round.
+            returns: an array of numbers.
+
+        Returns:
+            The file.
+        """
+        if round < 0:
+            raise ValueError(f"a round is not negative: {round}")
+        buffer = io.BytesIO()
+        np.save(buffer, returns, allow_pickle=False)
+        path = self._returns(round)
+        with files.explain_os_errors("write", path):
+            files.make_directory(path.parent)
+        files.write_atomically(path, buffer.getvalue())
+        return path
+
+    def read_returns(self, round: int) -> npt.NDArray[Any] | None:
+        """What `write_returns` saved for a round, or None if there is nothing.
+
+        Raises:
+            UserError: the file cannot be read or is not a whole array.
+        """
+        path = self._returns(round)
+        with files.explain_os_errors("read", path):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        buffer = io.BytesIO(data)
+        try:
+            returns = np.load(buffer, allow_pickle=False)
+            if not isinstance(returns, np.ndarray) or buffer.tell() != len(data):
+                raise ValueError("something else, or more than an array")
+        except Exception as error:  # NumPy has many ways to fail on a damaged header.
+            raise UserError(f"{path} is damaged: it is not one whole array") from error
+        return returns
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
         """Holds the run for this process; every writer must hold it, readers need not."""
-        return lock_directory(self.path)
+        with lock_directory(self.path):
+            # A writer of many files would be slow if it looked for these at every one.
+            if (folder := self._returns(0).parent).is_dir():
+                with files.explain_os_errors("clean", folder):
+                    files.remove_temporaries(folder)
+            yield
+
+    def _returns(self, round: int) -> Path:
+        return self.path / "returns" / f"{round:06d}.npy"
 
     def _require_vacant(self) -> None:
         with files.explain_os_errors("create", self.path):

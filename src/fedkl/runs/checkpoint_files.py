@@ -1,0 +1,249 @@
+"""One file of a checkpoint: plain safetensors, with its round and the SHA-256 of its bytes as name.
+
+`000012.<sha256>.safetensors` holds
+
+    NAME         each named array, always all of them
+    rows         the numbers of the rows in the file (int64), if it has any
+    rows.NAME    what those rows have under NAME, stacked in the order of `rows`
+
+and, if not all rows are in it, the metadata entry `builds_on`: the name of the file that has the
+rest. That name holds a checksum, so a chain of files is as tamper-proof as one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from fedkl.runs import files
+
+Row = Mapping[str, npt.NDArray[Any]]
+Rows = Mapping[int, Row]
+Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+
+# What every safetensors reader for NumPy brings back as it was; it would write some others, too.
+_DTYPES = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")} | {
+    np.dtype(kind) for kind in ("f2", "f4", "f8")
+}
+_NAME = re.compile(r"(?P<round>\d{6,})\.(?P<sha256>[0-9a-f]{64})\.safetensors")
+_ROWS = "rows"
+_BUILDS_ON = "builds_on"
+
+
+class File(NamedTuple):
+    """Where a file is, and what its name says. Files sort by round."""
+
+    round: int
+    sha256: str
+    path: Path
+
+
+class Contents(NamedTuple):
+    """What is in a file.
+
+    Attributes:
+        arrays: the named arrays; the caller's own memory.
+        numbers: of the rows in this file.
+        stacked: name to what these rows have under it, read-only.
+        builds_on: the name of the file that has the other rows, if there are others.
+    """
+
+    arrays: dict[str, npt.NDArray[Any]]
+    numbers: list[int]
+    stacked: dict[str, npt.NDArray[Any]]
+    builds_on: str | None
+
+    def row(self, position: int) -> dict[str, npt.NDArray[Any]]:
+        """A copy of one row, by its position in the file."""
+        return {name: np.array(stack[position]) for name, stack in self.stacked.items()}
+
+
+class GoneError(Exception):
+    """A run that goes on has removed the file, because it has newer ones."""
+
+
+class DamagedError(Exception):
+    """Why a file cannot be used, in a few words."""
+
+
+def find(directory: Path) -> list[File]:
+    """Every checkpoint file in a folder, the newest first."""
+    with files.explain_os_errors("read", directory):
+        if not directory.exists():
+            return []
+        found = [named(directory, path.name) for path in directory.iterdir()]
+    return sorted((file for file in found if file is not None), reverse=True)
+
+
+def named(directory: Path, name: str) -> File | None:
+    """The file of that name, there or not, or None if it is no name of a checkpoint file."""
+    match = _NAME.fullmatch(name)
+    return File(int(match["round"]), match["sha256"], directory / name) if match else None
+
+
+def layout_of(row: Row) -> Layout:
+    """The names, dtypes and shapes of a row.
+
+    Raises:
+        TypeError: a checkpoint cannot hold one of the arrays.
+    """
+    arrays = {name: _storable(f"{_ROWS}.{name}", row[name]) for name in row}
+    return {name: (array.dtype, array.shape) for name, array in arrays.items()}
+
+
+def write(
+    directory: Path,
+    round: int,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    rows: Rows,
+    numbers: Collection[int],
+    layout: Layout,
+    builds_on: File | None,
+) -> File:
+    """Writes a file durably, all at once.
+
+    Args:
+        directory: the folder; made if it is not there.
+        round: of the checkpoint.
+        arrays: name to array.
+        rows: at least those that `numbers` says.
+        numbers: of the rows to write.
+        layout: what every row must have.
+        builds_on: the file that has the other rows.
+
+    Raises:
+        UserError: the operating system refused.
+        ValueError: a name is taken, or a row is not like the others.
+        TypeError: a checkpoint cannot hold one of the arrays.
+    """
+    for name in arrays:
+        if name in ("__metadata__", _ROWS) or name.startswith(f"{_ROWS}."):
+            raise ValueError(f"the name {name!r} belongs to the format of checkpoints")
+    tensors = {name: _storable(name, arrays[name]) for name in arrays}
+    if numbers:
+        ordered = sorted(numbers)
+        tensors[_ROWS] = np.array(ordered, np.int64)
+        tensors |= _stacked(rows, ordered, layout)
+    # A single entry, because safetensors writes several in an order that is left to chance.
+    metadata = {_BUILDS_ON: builds_on.path.name} if builds_on else None
+    data = safetensors.numpy.save(tensors, metadata)
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = directory / f"{round:06d}.{sha256}.safetensors"
+    with files.explain_os_errors("write", directory):
+        files.make_directory(directory)
+    files.write_atomically(path, data)
+    return File(round, sha256, path)
+
+
+def read(file: File) -> Contents:
+    """What is in a file, after every byte of it was checked.
+
+    Raises:
+        GoneError: it is not there.
+        DamagedError: it cannot be used.
+        UserError: it may not be read.
+    """
+    with _reading(file.path):
+        data = file.path.read_bytes()
+    if not data:
+        raise DamagedError("it is empty")
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        raise DamagedError("its bytes do not match the checksum in its name")
+    try:
+        tensors = safetensors.numpy.load(data)
+    except SafetensorError as error:
+        raise DamagedError(f"it is not a safetensors file: {error}") from error
+    numbers = tensors.pop(_ROWS, np.empty(0, np.int64))
+    prefix = f"{_ROWS}."
+    stacked = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+    if any(stack.shape[:1] != numbers.shape for stack in stacked.values()):
+        raise DamagedError("its rows do not have the length of their numbers")
+    return Contents(
+        # Copies, because what safetensors returns are read-only views of the file's bytes.
+        {name: array.copy() for name, array in tensors.items()},
+        numbers.tolist(),
+        {name.removeprefix(prefix): stack for name, stack in stacked.items()},
+        _builds_on(data[8 : 8 + _header_length(data)]),
+    )
+
+
+def builds_on(file: File) -> str | None:
+    """The name of the file that `file` builds on, if it does; its bytes are not checked.
+
+    Raises:
+        GoneError: it is not there.
+        DamagedError: its header cannot be read.
+        UserError: it may not be read.
+    """
+    with _reading(file.path), file.path.open("rb") as stream:
+        length = _header_length(stream.read(8))
+        # A damaged length must not ask for more memory than there is.
+        header = stream.read(min(length, file.path.stat().st_size))
+    try:
+        return _builds_on(header)
+    except ValueError as error:
+        raise DamagedError("its header cannot be read") from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    with files.explain_os_errors("read", path):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise GoneError from error
+        except OSError as error:
+            # A bad sector is damage; a missing permission is for the user to mend, not to skip.
+            if error.errno != errno.EIO:
+                raise
+            raise DamagedError("the disk failed to read it") from error
+
+
+def _header_length(data: bytes) -> int:
+    return int.from_bytes(data[:8], "little")
+
+
+def _builds_on(header: bytes) -> str | None:
+    parsed = json.loads(header)
+    metadata = parsed.get("__metadata__") if isinstance(parsed, dict) else None
+    name = metadata.get(_BUILDS_ON) if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _storable(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # safetensors copies raw memory, so a transposed or strided view would be saved scrambled.
+    # (np.ascontiguousarray would make 0-d arrays 1-d.)
+    array = np.asarray(array, order="C")
+    if array.dtype not in _DTYPES:
+        raise TypeError(f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold")
+    return array
+
+
+def _stacked(rows: Rows, numbers: list[int], layout: Layout) -> dict[str, npt.NDArray[Any]]:
+    stacked = {
+        name: np.empty((len(numbers), *shape), dtype) for name, (dtype, shape) in layout.items()
+    }
+    for position, number in enumerate(numbers):
+        row = rows[number]
+        if row.keys() != layout.keys():
+            raise ValueError(f"row {number} has {sorted(row)}, other rows have {sorted(layout)}")
+        for name, expected in layout.items():
+            array = np.asarray(row[name])
+            if (array.dtype, array.shape) != expected:
+                raise ValueError(
+                    f"row {number} has {name!r} as {array.dtype} of shape {array.shape}, "
+                    f"other rows as {expected[0]} of shape {expected[1]}"
+                )
+            stacked[name][position] = array
+    return {f"{_ROWS}.{name}": stack for name, stack in stacked.items()}
