@@ -1,23 +1,23 @@
-"""What the tests of simulators share: minds that are known."""
+"""What the tests of simulators share: actors that are known."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from fedkl.simulators.actors import Mind
+from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
 
 
 @pytest.fixture(scope="session")
-def linear() -> Callable[..., Mind]:
-    """Makes minds whose mean action is a bias plus weights times the observation as it is."""
+def linear() -> Callable[..., Actor]:
+    """Makes actors whose mean action is a bias plus weights times the observation as it is."""
 
     def make(
         bias: float, weights: list[float], deviation: float = 0.0, seed: Seed | None = None
-    ) -> Mind:
+    ) -> Actor:
         size = len(weights)
-        return Mind(
+        return Actor(
             weights=(np.array(weights, np.float32)[:, None],),
             biases=(np.array([bias], np.float32),),
             deviation=np.array([deviation], np.float32),

@@ -1,35 +1,35 @@
 """Agents on the host: their noise, their exploration, and that they do not touch each other.
 
-That they act as the JAX policy does is tested in tests/learning/test_on_host.py.
+That they act as the JAX policy does is tested where actors are made of one.
 """
 
 import numpy as np
 import pytest
 
-from fedkl.simulators.actors import Actors
+from fedkl.simulators.actors import Actor, Actors
 from fedkl.simulators.base import Seed
 
 HERE = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
 
-def actions(minds, steps, seen=HERE):
-    actors = Actors(minds, steps)
-    return np.stack([actors(seen, step) for step in range(steps)])
+def actions(actors, steps, seen=HERE):
+    act = Actors(actors, steps)
+    return np.stack([act(seen, step) for step in range(steps)])
 
 
 def test_an_agents_mean_is_its_own_networks_by_hand(linear):
     # 0.5 + 1 * 1 - 2 * 2 and -1 + 3 * 3 + 0 * 4.
-    minds = [linear(0.5, [1.0, -2.0]), linear(-1.0, [3.0, 0.0])]
-    assert actions(minds, 1)[0, :, 0].tolist() == [-2.5, 8.0]
+    actors = [linear(0.5, [1.0, -2.0]), linear(-1.0, [3.0, 0.0])]
+    assert actions(actors, 1)[0, :, 0].tolist() == [-2.5, 8.0]
 
 
 def test_hidden_layers_are_tanh_and_the_last_is_linear(linear):
-    mind = linear(0.0, [0.0, 0.0])._replace(
+    actor = linear(0.0, [0.0, 0.0])._replace(
         weights=(np.array([[0.1], [0.2]], np.float32), np.array([[3.0]], np.float32)),
         biases=(np.array([0.3], np.float32), np.array([-1.0], np.float32)),
     )
     # tanh(0.1 + 0.4 + 0.3) = 0.664037, and 3 times that less 1.
-    assert actions([mind], 1, HERE[:1])[0, 0, 0] == pytest.approx(0.992110, abs=1e-5)
+    assert actions([actor], 1, HERE[:1])[0, 0, 0] == pytest.approx(0.992110, abs=1e-5)
 
 
 def test_observations_are_standardised_and_clipped_by_each_agents_own_statistics(linear):
@@ -52,15 +52,15 @@ def test_noise_has_the_deviation_and_is_white(linear):
 
 
 def test_an_agents_noise_does_not_depend_on_who_else_takes_part(linear):
-    minds = [linear(float(n), [1.0, 0.0], 1.0, Seed((n,))) for n in range(3)]
-    alone = actions(minds[1:2], 50, HERE[:1])[:, 0]
-    among = actions([minds[2], minds[1], minds[0]], 50, np.repeat(HERE[:1], 3, axis=0))
+    actors = [linear(float(n), [1.0, 0.0], 1.0, Seed((n,))) for n in range(3)]
+    alone = actions(actors[1:2], 50, HERE[:1])[:, 0]
+    among = actions([actors[2], actors[1], actors[0]], 50, np.repeat(HERE[:1], 3, axis=0))
     assert np.array_equal(alone, among[:, 1])
 
 
 def test_agents_with_different_seeds_have_nothing_in_common(linear):
-    minds = [linear(0.0, [0.0, 0.0], 1.0, Seed((1,), (n,))) for n in range(2)]
-    first, second = actions(minds, 3000)[..., 0].T
+    actors = [linear(0.0, [0.0, 0.0], 1.0, Seed((1,), (n,))) for n in range(2)]
+    first, second = actions(actors, 3000)[..., 0].T
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.06
 
 
@@ -69,8 +69,8 @@ def test_without_deviation_there_is_no_noise(linear):
 
 
 def test_an_agent_that_explores_sometimes_acts_uniformly_instead(linear):
-    mind = linear(7.0, [0.0, 0.0], 0.1)._replace(exploration=0.25)
-    acted = actions([mind], 4000, HERE[:1])[:, 0, 0]
+    actor = linear(7.0, [0.0, 0.0], 0.1)._replace(exploration=0.25)
+    acted = actions([actor], 4000, HERE[:1])[:, 0, 0]
     uniform = acted < 3
     assert uniform.mean() == pytest.approx(0.25, abs=0.03)
     assert acted[uniform].min() >= 0
@@ -78,3 +78,17 @@ def test_an_agent_that_explores_sometimes_acts_uniformly_instead(linear):
     assert acted[uniform].mean() == pytest.approx(0.5, abs=0.04)
     assert acted[uniform].std() == pytest.approx(1 / np.sqrt(12), rel=0.06)
     assert acted[~uniform].mean() == pytest.approx(7, abs=0.02)
+
+
+def test_exploration_and_seed_can_be_filled_in_later(linear):
+    whole = linear(1.0, [0.0, 0.0], 0.5, Seed((3,)))._replace(exploration=0.25)
+    bare = Actor(*whole[:6])
+    assert (bare.exploration, bare.seed) == (0.0, Seed(()))
+    later = bare._replace(exploration=0.25, seed=Seed((3,)))
+    assert np.array_equal(actions([later], 20, HERE[:1]), actions([whole], 20, HERE[:1]))
+
+
+def test_every_agent_has_its_own_clip_a_number_or_an_array(linear):
+    actors = [linear(0.0, [1.0, 0.0])._replace(clip=clip) for clip in (0.5, np.float32(2.0))]
+    actors.append(actors[0]._replace(clip=np.array(2.5, np.float32)))
+    assert actions(actors, 1, np.full((3, 2), 9.0, np.float32))[0, :, 0].tolist() == [0.5, 2.0, 2.5]

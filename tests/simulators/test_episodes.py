@@ -14,9 +14,26 @@ def walk(toys, monkeypatch):
 
 
 @pytest.fixture
+def point(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    return lambda length: Recipe("toy_simulators:Point", {"length": length}).make()
+
+
+@pytest.fixture
+def to_the_point(linear):
+    """Makes jobs for an agent that always acts with 0.5."""
+
+    def make(target, steps):
+        params = {"target": np.float32(target)}
+        return Job(Seed((4,)), [linear(0.5, [0.0])], steps, params=params)
+
+    return make
+
+
+@pytest.fixture
 def job(linear):
-    minds = [linear(0.5, [1.0, -2.0], 0.1, Seed((n,))) for n in range(2)]
-    return Job(Seed((4,)), minds, 8)
+    actors = [linear(0.5, [1.0, -2.0], 0.1, Seed((n,))) for n in range(2)]
+    return Job(Seed((4,)), actors, 8)
 
 
 def test_an_episode_that_is_cut_off_is_whole_and_did_not_end(walk, job):
@@ -72,3 +89,28 @@ def test_the_same_job_gives_the_same_bits(walk, job):
     run_episode(simulator, job._replace(seed=Seed((5,))))
     second = run_episode(simulator, job)
     assert all(np.array_equal(a, b) for a, b in zip(first[:-1], second[:-1], strict=True))
+
+
+def test_agents_and_actors_must_be_as_many(walk, job):
+    with pytest.raises(ValueError, match="2 actors for 3 agents"):
+        run_episode(walk(agents=3), job)
+
+
+@pytest.mark.parametrize(("steps", "length"), [(1, 1), (4, 4), (4, 2)])
+def test_params_are_what_makes_the_same_simulator_another_clients(
+    point, to_the_point, steps, length
+):
+    simulator = point(length)
+    near, far = (run_episode(simulator, to_the_point(target, steps)) for target in (1.0, -1.0))
+    # -(0.5 - 1)^2 and -(0.5 + 1)^2 in each of the steps.
+    assert near.returns().tolist() == [-0.25 * length]
+    assert far.returns().tolist() == [-2.25 * length]
+    assert near.reward.shape == (steps, 1)
+    assert np.array_equal(near.action, far.action)
+
+
+def test_a_simulator_keeps_nothing_of_the_client_before(point, to_the_point):
+    simulator = point(3)
+    first = run_episode(simulator, to_the_point(0.25, 3))
+    run_episode(simulator, to_the_point(9.0, 3))
+    assert np.array_equal(run_episode(simulator, to_the_point(0.25, 3)).reward, first.reward)

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("toys")
 
 @pytest.fixture
 def jobs(linear):
-    minds = [linear(0.1, [1.0, -1.0], 0.5, Seed((9,), (n,))) for n in range(2)]
-    return [Job(Seed((e,)), minds, 10) for e in range(8)]
+    actors = [linear(0.1, [1.0, -1.0], 0.5, Seed((9,), (n,))) for n in range(2)]
+    return [Job(Seed((e,)), actors, 10) for e in range(8)]
 
 
 @pytest.fixture
@@ -83,6 +83,24 @@ def test_episodes_come_in_the_order_of_their_jobs_whoever_ran_them(open_pool, jo
     assert len(first) == len(jobs)
     assert len(workers.processes()) == 2
     assert workers.replaced == 0
+
+
+@pytest.mark.parametrize("length", [1, 10])
+def test_a_clients_params_travel_with_its_jobs_to_whoever_runs_them(linear, length):
+    actor = linear(0.1, [1.0], 0.5, Seed((9,)))
+    targets = [-1.0, 0.0, 1.0, 2.0] * 2
+    jobs = [
+        Job(Seed((e,)), [actor], 10, params={"target": np.float32(target)})
+        for e, target in enumerate(targets)
+    ]
+    workers = Workers(Recipe("toy_simulators:Point", {"length": length}), 20.0, number=2)
+    forward, backward = workers.run(jobs), workers.run(jobs[::-1])
+    workers.close()
+    assert same(forward, backward[::-1])
+    for episode, target in zip(forward, targets, strict=True):
+        expected = np.where(episode.mask, -np.square(episode.action[:, 0, 0] - target), 0)
+        np.testing.assert_allclose(episode.reward[:, 0], expected, rtol=1e-5)
+    assert len({episode.returns()[0] for episode in forward}) == 4
 
 
 @pytest.mark.parametrize(
@@ -211,7 +229,7 @@ def test_nothing_is_left_running_after_close(open_pool, jobs):
 
 
 def test_closing_in_the_middle_of_an_episode_ends_it(open_pool, jobs):
-    workers = open_pool(mishap="hang", timeout=60)
+    workers = open_pool(mishap="hang", timeout=60.0)
     failed = []
 
     def run():
@@ -243,7 +261,7 @@ def test_nothing_is_left_running_when_a_pool_is_forgotten(jobs):
 PARENT = """
 import sys, threading, time
 import numpy as np
-from fedkl.simulators.actors import Mind
+from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import ProcessLostError, Recipe, Seed
 from fedkl.simulators.episodes import Job
 from fedkl.simulators.pool import Workers
@@ -251,7 +269,7 @@ from fedkl.simulators.pool import Workers
 mishap, ending = sys.argv[1:]
 one = np.ones(1, np.float32)
 weights = np.ones((2, 1), np.float32)
-mind = Mind((weights,), (one,), one, np.zeros(2), np.ones(2), 5.0, 0.0, Seed((1,)))
+actor = Actor((weights,), (one,), one, np.zeros(2), np.ones(2), 5.0, 0.0, Seed((1,)))
 workers = Workers(Recipe("toy_simulators:Walk", {"mishap": mishap}), 60, number=2)
 
 def announce():
@@ -260,10 +278,10 @@ def announce():
     print(*workers.processes(), flush=True)
 
 if not mishap:
-    workers.run([Job(Seed((e,)), [mind] * 2, 5) for e in range(20)])
+    workers.run([Job(Seed((e,)), [actor] * 2, 5) for e in range(20)])
 announce() if not mishap else threading.Thread(target=announce).start()
 if mishap:
-    workers.run([Job(Seed((e,)), [mind] * 2, 5) for e in range(20)])
+    workers.run([Job(Seed((e,)), [actor] * 2, 5) for e in range(20)])
 if ending == "raise":
     raise RuntimeError("on purpose")
 if ending == "wait":
@@ -316,8 +334,8 @@ def test_nothing_outlives_a_parent_that_ends_without_closing(parent, ending):
 
 def test_a_worker_that_is_stopped_counts_as_hanging_even_if_the_job_fills_the_pipe(linear):
     bias = np.zeros(400_000, np.float32)
-    mind = linear(0.1, [1.0, -1.0], 0.5, Seed((9,)))
-    heavy = mind._replace(biases=(*mind.biases, bias))
+    actor = linear(0.1, [1.0, -1.0], 0.5, Seed((9,)))
+    heavy = actor._replace(biases=(*actor.biases, bias))
     worker = Worker()
     worker.open(Recipe("toy_simulators:Walk", {}))
     os.kill(worker.process.pid, signal.SIGSTOP)

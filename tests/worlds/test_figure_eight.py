@@ -12,7 +12,6 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 import fedkl
 from fedkl import config
 from fedkl.cli import main
-from fedkl.federation.loop import Federation
 from fedkl.simulators.base import SimulatorError
 from fedkl.simulators.figure_eight.placement import ALTERNATING, MIXED
 from fedkl.simulators.figure_eight.simulation import checked_network
@@ -232,7 +231,7 @@ def test_a_network_that_does_not_parse_is_named_before_anything_is_trained(
     path = tmp_path / "mine.net.xml"
     path.write_text(text)
     with pytest.raises(fedkl.UserError, match=sentence):
-        Federation(fedkl.preset("figure-eight", set={"world.network": str(path)}))
+        fedkl.Federation(fedkl.preset("figure-eight", set={"world.network": str(path)}))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedkl.errors import UserError
+from fedkl.settings import build
 from fedkl.worlds import WORLDS, Bandit, Chain, Continuous, PointTarget
 from fedkl.worlds.probes import CHAIN_LENGTH
 
@@ -65,6 +66,40 @@ def test_point_target_pays_the_squared_distance():
     moved = world.step(row(params, 2), (), jnp.asarray([1.0]), KEY)
     np.testing.assert_allclose(moved.reward, -0.25)
     assert moved.terminated
+
+
+def test_point_targets_stiffness_is_spaced_geometrically_around_one():
+    params = PointTarget(stiffness=16.0).clients(3, KEY)
+    np.testing.assert_allclose(params.stiffness, [0.25, 1, 4], rtol=1e-6)
+    assert PointTarget(stiffness=16.0).clients(1, KEY).stiffness.tolist() == [1.0]
+    softer = PointTarget(stiffness=0.25).clients(2, KEY)
+    np.testing.assert_allclose(softer.stiffness, [2, 0.5], rtol=1e-6)
+
+
+def test_point_targets_best_common_action_is_the_mean_weighted_by_stiffness():
+    """Stiffness 4 gives k = 1/2, 2 and targets 0, 1: (0 + 2) / (1/2 + 2) = 0.8."""
+    world = PointTarget(centre=0.5, spread=0.5, stiffness=4.0)
+    params = world.clients(2, KEY)
+    np.testing.assert_allclose(params.stiffness, [0.5, 2], rtol=1e-6)
+
+    def rewards(action):
+        step = jax.vmap(world.step, (0, None, None, None))
+        return step(params, (), jnp.asarray([action]), KEY).reward
+
+    # -1/2 0.8^2 and -2 0.2^2.
+    np.testing.assert_allclose(rewards(0.8), [-0.32, -0.08], rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(lambda a: rewards(a).sum())(0.8), 0, atol=1e-5)
+    assert rewards(0.8).sum() > max(rewards(0.7).sum(), rewards(0.9).sum(), rewards(0.5).sum())
+
+
+def test_point_targets_that_are_alike_in_stiffness_have_none():
+    assert PointTarget(spread=0.7).clients(5, KEY).stiffness is None
+
+
+@pytest.mark.parametrize("stiffness", [0.0, -1.0])
+def test_point_targets_stiffness_is_above_zero(stiffness):
+    with pytest.raises(UserError, match=r"world\.stiffness must be above 0"):
+        build(PointTarget, {"stiffness": stiffness}, "world")
 
 
 def walk(params, actions):

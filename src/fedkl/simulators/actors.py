@@ -6,7 +6,7 @@ than the simulator; a few batched matrix products of NumPy cost less.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,50 +15,54 @@ from numpy import add, matmul, maximum, minimum, subtract, tanh
 from fedkl.simulators.base import Seed
 
 
-class Mind(NamedTuple):
-    """What one agent acts with: its Gaussian policy, and how it sees."""
+class Actor(NamedTuple):
+    """What one agent acts with: its Gaussian policy, and how it sees.
 
-    weights: tuple[Float[np.ndarray, "i o"], ...]
-    biases: tuple[Float[np.ndarray, " o"], ...]
-    deviation: Float[np.ndarray, " a"]
+    It acts with NumPy's arrays. Whoever prepares many may first hold JAX's, stacked, in the same
+    fields; exploration and seed come last because they are only known when an episode is planned.
+    """
+
+    weights: tuple[Float[Any, "_in _out"], ...]
+    biases: tuple[Float[Any, " _out"], ...]
+    deviation: Float[Any, " a"]
     """Of its actions; 0 acts with the mean."""
-    centre: Float[np.ndarray, " o"]
+    centre: Float[Any, " o"]
     """Subtracted from observations."""
-    scale: Float[np.ndarray, " o"]
+    scale: Float[Any, " o"]
     """What they are divided by then."""
-    clip: float
+    clip: float | Float[Any, ""]
     """The limit of the result."""
-    exploration: float
+    exploration: float | Float[Any, ""] = 0.0
     """The probability of an action uniform in [0, 1] instead."""
-    seed: Seed
+    seed: Seed = Seed(())
     """Of the noise on its actions."""
 
 
 class Actors:
-    """The minds of all agents, ready for an episode of so many steps.
+    """All agents of a simulation, ready for an episode of so many steps.
 
     An agent's noise is drawn from its own seed, so it does not depend on who else takes part.
     """
 
-    def __init__(self, minds: list[Mind], steps: int) -> None:
+    def __init__(self, actors: list[Actor], steps: int) -> None:
         """Args:
-        minds: of each agent; the networks have the same shape.
+        actors: one for each agent; the networks have the same shape.
         steps: the length of an episode.
         """
-        layers = range(len(minds[0].weights))
-        weights = [np.stack([m.weights[k] for m in minds]) for k in layers]
-        biases = [np.stack([m.biases[k][None] for m in minds]) for k in layers]
+        layers = range(len(actors[0].weights))
+        weights = [np.stack([a.weights[k] for a in actors]) for k in layers]
+        biases = [np.stack([a.biases[k][None] for a in actors]) for k in layers]
         # Calls of NumPy are what an action costs: the first layer does the scaling, too.
-        scale = np.stack([m.scale for m in minds])
+        scale = np.stack([a.scale for a in actors])
         weights[0] = weights[0] / scale[:, :, None]
-        self._centre = np.stack([m.centre for m in minds])
-        self._high = np.float32(minds[0].clip) * scale
+        self._centre = np.stack([a.centre for a in actors])
+        self._high = np.array([[a.clip] for a in actors], np.float32) * scale
         self._low = -self._high
         outputs = [np.empty(bias.shape, np.float32) for bias in biases]
         *self._hidden, self._last = zip(weights, biases, outputs, strict=True)
         self._seen = np.empty(self._low.shape, np.float32)
-        keep, offset = zip(*(_noise(mind, steps) for mind in minds), strict=True)
-        explores = any(mind.exploration for mind in minds)
+        keep, offset = zip(*(_noise(actor, steps) for actor in actors), strict=True)
+        explores = any(actor.exploration for actor in actors)
         self._keep = np.stack(keep, axis=1) if explores else None
         self._offset = np.stack(offset, axis=1)
 
@@ -81,10 +85,10 @@ class Actors:
         return (mean if self._keep is None else mean * self._keep[step]) + self._offset[step]
 
 
-def _noise(mind: Mind, steps: int) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
+def _noise(actor: Actor, steps: int) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
     """What to multiply an agent's mean actions by, and what to add."""
-    random = mind.seed.generator()
-    size = (steps, mind.deviation.shape[0])
-    offset = random.standard_normal(size, np.float32) * mind.deviation
-    uniform = random.random((steps, 1)) < mind.exploration
+    random = actor.seed.generator()
+    size = (steps, actor.deviation.shape[0])
+    offset = random.standard_normal(size, np.float32) * actor.deviation
+    uniform = random.random((steps, 1)) < actor.exploration
     return (~uniform).astype(np.float32), np.where(uniform, random.random(size, np.float32), offset)

@@ -1,9 +1,9 @@
-"""What a simulator is: one world in which several agents act at once, stepped on the host."""
+"""What a simulator is: a world on the host in which one agent or several act at once."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -24,7 +24,7 @@ class Seed(NamedTuple):
         return np.random.default_rng(np.random.SeedSequence(self.words, spawn_key=self.numbers))
 
 
-class Outcome(NamedTuple):
+class Step(NamedTuple):
     """What a step leads to."""
 
     observation: Float[np.ndarray, "n o"]
@@ -41,19 +41,26 @@ class ProcessLostError(SimulatorError):
     """The simulator's process died, or hangs: that is nothing that the episode did."""
 
 
+@runtime_checkable
 class Simulator(Protocol):
-    """A world on the host. An episode is a pure function of its seed and of the actions."""
+    """A world on the host. An episode is a pure function of seed, params and the actions."""
 
     agents: int
 
-    def reset(self, seed: Seed) -> Float[np.ndarray, "n o"]:
-        """Starts an episode, and returns every agent's first observation."""
+    def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n o"]:
+        """Starts an episode, and returns every agent's first observation.
 
-    def step(self, actions: Float[np.ndarray, "n a"]) -> Outcome:
+        Args:
+            seed: of all that is random in it.
+            params: what makes this client's world its own, a pytree of NumPy arrays; None in a
+                world that all clients share.
+        """
+
+    def step(self, actions: Float[np.ndarray, "n a"]) -> Step:
         """Every agent acts."""
 
     def picture(self) -> Float[np.ndarray, " p"]:
-        """The numbers that a picture of this moment is drawn from."""
+        """The numbers that a picture of this moment is drawn from; none if there is no artist."""
 
 
 class Recipe(NamedTuple):

@@ -1,13 +1,13 @@
-"""Whole episodes in a simulator: every agent acts with a mind of its own."""
+"""Whole episodes in a simulator: every agent acts with a policy of its own."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from fedkl.simulators.actors import Actors, Mind
+from fedkl.simulators.actors import Actor, Actors
 from fedkl.simulators.base import Seed, Simulator
 
 
@@ -15,10 +15,14 @@ class Job(NamedTuple):
     """An episode to be run. Whoever runs it, and however often, it comes out the same."""
 
     seed: Seed
-    minds: list[Mind]
+    actors: list[Actor]
+    """One for each agent."""
     steps: int
     pictures: bool = False
     """Whether to keep what pictures are drawn from."""
+    params: Any = None
+    """A client's row of the world's params, which `Simulator.reset` is given. It travels to the
+    worker: arrays are NumPy's, and containers are of a module that does not import JAX."""
 
 
 class Episode(NamedTuple):
@@ -39,16 +43,16 @@ class Episode(NamedTuple):
 
 def run_episode(simulator: Simulator, job: Job) -> Episode:
     """Runs a job from its start to its last step or a true end."""
-    if simulator.agents != len(job.minds):
-        raise ValueError(f"{len(job.minds)} minds for {simulator.agents} agents")
-    actors = Actors(job.minds, job.steps)
-    seen = simulator.reset(job.seed)
+    if simulator.agents != len(job.actors):
+        raise ValueError(f"{len(job.actors)} actors for {simulator.agents} agents")
+    act = Actors(job.actors, job.steps)
+    seen = simulator.reset(job.seed, job.params)
     # Lists, because a step is so short that writing into arrays would show.
     observations, actions, rewards = [seen], [], []
     pictures = [simulator.picture()] if job.pictures else None
     ended = False
     for step in range(job.steps):
-        action = actors(seen, step)
+        action = act(seen, step)
         seen, reward, ended = simulator.step(action)
         observations.append(seen)
         actions.append(action)
@@ -58,7 +62,7 @@ def run_episode(simulator: Simulator, job: Job) -> Episode:
         if ended:
             break
     length, steps = len(rewards), np.arange(job.steps)
-    shape = (len(job.minds), length)
+    shape = (len(job.actors), length)
     reward_of_each = np.broadcast_to(np.asarray(rewards, np.float32).T, shape).T
     return Episode(
         observation=_padded(_joined(observations[:-1]), job.steps),
@@ -76,7 +80,7 @@ def _joined(rows: list[Float[np.ndarray, "n f"]]) -> Float[np.ndarray, "l n f"]:
     return np.concatenate(rows).reshape(len(rows), *rows[0].shape)
 
 
-def _padded(x: Float[np.ndarray, l * f], steps: int) -> Float[np.ndarray, h * f]:
+def _padded(x: Float[np.ndarray, "l n *f"], steps: int) -> Float[np.ndarray, "h n *f"]:
     """x, with zeros after its end."""
     result = np.zeros((steps, *x.shape[1:]), np.float32)
     result[: len(x)] = x

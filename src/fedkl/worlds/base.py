@@ -1,9 +1,11 @@
-"""What a world is: two pure functions, and a row of numbers for each client.
+"""What a world is: how an episode goes, and a row of numbers for each client.
 
-Heterogeneity is data. `reset` and `step` take `params`; what makes client n different is row n of
-the stacked params that `clients` returns, and nothing else in fedkl knows about heterogeneity.
+Heterogeneity is data. What makes client n different is row n of the stacked params that `clients`
+returns, and nothing else in fedkl knows about heterogeneity.
 
-A `SharedWorld` is the other kind: all clients live in one simulation, which runs on the host.
+A `World` is written in JAX: two pure functions that take a client's row. A `HostedWorld` is a
+simulator on the host: either every client has one of its own, which takes its row (`SoloWorld`), or
+all clients live in the same one, and their place in it is what differs (`SharedWorld`).
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class Drawable(eqx.Module):
 
 
 class World(Drawable):
-    """One family of worlds that share observations, actions and code.
+    """A family of worlds in JAX that share observations, actions and code.
 
     The dataclass fields are the world's settings (see `fedkl.settings.setting`); they appear in a
     config as `world.<field>`. `reset` and `step` describe one episode of one client and are
@@ -95,23 +97,18 @@ class World(Drawable):
         """The state after `action`, with the reward for it."""
 
 
-class SharedWorld(Drawable):
-    """One simulation on the host in which every client is an agent.
+class HostedWorld(Drawable):
+    """A world whose simulator runs on the host, in processes of its own, which make it by a recipe.
 
-    The dataclass fields are its settings. The simulator runs in processes of its own, which make
-    it by the recipe; what makes clients differ is their place in the simulation.
+    The dataclass fields are its settings. Derive from `SharedWorld` or `SoloWorld`, which say who
+    is in a simulation.
     """
 
     summary: ClassVar[str]
     observation_size: ClassVar[int]
-    actions: ClassVar[Continuous]
+    actions: ClassVar[Continuous | Discrete]
 
     horizon: eqx.AbstractVar[int]
-
-    @property
-    @abstractmethod
-    def agents(self) -> int:
-        """How many clients the simulation has."""
 
     @property
     @abstractmethod
@@ -127,4 +124,38 @@ class SharedWorld(Drawable):
         """
 
 
-AnyWorld = World | SharedWorld
+class SharedWorld(HostedWorld):
+    """One simulation in which every client is an agent.
+
+    What makes clients differ is their place in the simulation. Actions are continuous, because
+    policies on the host are Gaussian for now.
+    """
+
+    actions: ClassVar[Continuous]
+
+    @property
+    @abstractmethod
+    def agents(self) -> int:
+        """How many clients the simulation has."""
+
+
+class SoloWorld(HostedWorld):
+    """Every client has a simulation of its own, with one agent.
+
+    What makes clients differ is their row of the params, which the simulator's `reset` is given.
+    Actions are continuous, because policies on the host are Gaussian for now.
+    """
+
+    actions: ClassVar[Continuous]
+
+    @abstractmethod
+    def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
+        """The params of n clients, stacked along the first axis of every leaf.
+
+        Leaves are arrays of NumPy or JAX; a row reaches the simulator as NumPy's. It is pickled on
+        the way, so its containers are best dicts or tuples: the class of a module that imports JAX
+        would make the simulator's process import it, too.
+        """
+
+
+AnyWorld = World | HostedWorld

@@ -1,7 +1,8 @@
 """Probe worlds: so small that the right answer is known, for testing and debugging algorithms.
 
 In each, clients differ by a shift that is spaced evenly over [-spread, spread] and averages to
-zero, so the best common policy is that of the unshifted client.
+zero, so the best common policy is that of the unshifted client (unless `PointTarget.stiffness`
+makes some clients care more than others).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CHAIN_LENGTH = 4
 _SPREAD_HELP = "how far clients differ; 0 makes them all alike"
 
 
-def _shifts(n: int, spread: float) -> Float[Array, " n"]:
+def _shifts(n: int, spread: float | Float[Array, ""]) -> Float[Array, " n"]:
     if n < 1:
         raise UserError(f"a federation needs at least one client, not {n}")
     return spread * jnp.linspace(-1.0, 1.0, n) if n > 1 else jnp.zeros(1)
@@ -71,31 +72,43 @@ class Bandit(World):
 
 
 class PointParams(NamedTuple):
-    """The action that the client wants."""
+    """The action that the client wants, and how much it minds another."""
 
     target: Float[Array, "*n"]
+    stiffness: Float[Array, "*n"] | None = None
+    """None: 1 for everybody."""
 
 
 @register_world
 class PointTarget(World):
-    """One real number a, rewarded by -(a - target)^2.
+    """One real number a, rewarded by -k (a - target)^2, where k is the client's stiffness.
 
-    The best common action is `centre`. A normal policy with mean m and standard deviation s
-    expects -(m - target)^2 - s^2.
+    The best common action is the mean of the targets, weighted by k: sum k_n t_n / sum k_n, which
+    is `centre` if all clients are alike in stiffness. A normal policy with mean m and standard
+    deviation s expects -k ((m - target)^2 + s^2).
     """
 
     name: ClassVar[str] = "probe-point"
-    summary: ClassVar[str] = "one step, one real action, reward -(action - target)^2"
+    summary: ClassVar[str] = "one step, one real action, reward -stiffness (action - target)^2"
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Continuous] = Continuous(1)
     horizon: ClassVar[int] = 1
 
     centre: float = setting(0.5, "the mean of the clients' targets")
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
+    stiffness: float = setting(
+        1.0,
+        "how much steeper the last client's reward is than the first's; 1 makes them alike",
+        above=0,
+        static=True,
+    )
 
     def clients(self, n: int, key: PRNGKeyArray) -> PointParams:
-        """Targets spaced evenly around the centre."""
-        return PointParams(self.centre + _shifts(n, self.spread))
+        """Targets spaced evenly around the centre, stiffness spaced geometrically around 1."""
+        targets = self.centre + _shifts(n, self.spread)
+        if self.stiffness == 1:
+            return PointParams(targets)
+        return PointParams(targets, self.stiffness ** _shifts(n, 0.5))
 
     def reset(self, params: PointParams, key: PRNGKeyArray) -> tuple[tuple[()], Float[Array, " 1"]]:
         """There is no state; the observation is always 1."""
@@ -104,8 +117,10 @@ class PointTarget(World):
     def step(
         self, params: PointParams, state: tuple[()], action: Float[Array, " 1"], key: PRNGKeyArray
     ) -> Transition:
-        """The squared distance to the target, negated; the episode is over."""
+        """The squared distance to the target, times stiffness, negated; the episode is over."""
         reward = -jnp.square(action[0] - params.target)
+        if params.stiffness is not None:
+            reward = params.stiffness * reward
         return Transition(state, jnp.ones(1, params.target.dtype), reward, jnp.asarray(True))
 
 
@@ -165,9 +180,8 @@ class Chain(World):
     def optimal_return(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, "*n"]:
         """The return of going right all along from position 0."""
         step, end = np.asarray(params.step_reward), np.asarray(params.end_reward)
-        return step * sum(discount**t for t in range(CHAIN_LENGTH)) + end * discount ** (
-            CHAIN_LENGTH - 1
-        )
+        steps = sum(discount**t for t in range(CHAIN_LENGTH))
+        return np.asarray(step * steps + end * discount ** (CHAIN_LENGTH - 1))
 
     @staticmethod
     def uniform_values(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, " o"]:

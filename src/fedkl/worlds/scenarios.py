@@ -83,7 +83,10 @@ def initial_states(n: int = 60) -> ReacherParams:
 
 
 def action_noise(
-    n: int, scale: float = 0.4, kind: str = "offset", key: PRNGKeyArray | None = None
+    n: int,
+    scale: float | Float[Array, ""] = 0.4,
+    kind: str = "offset",
+    key: PRNGKeyArray | None = None,
 ) -> ReacherParams:
     """Clients whose dynamics differ, by noise on their actions.
 
@@ -109,7 +112,10 @@ def action_noise(
 
 
 def both(
-    n: int, scale: float = 0.4, kind: str = "offset", key: PRNGKeyArray | None = None
+    n: int,
+    scale: float | Float[Array, ""] = 0.4,
+    kind: str = "offset",
+    key: PRNGKeyArray | None = None,
 ) -> ReacherParams:
     """Clients with their own square of targets and their own noise on actions.
 
@@ -131,7 +137,7 @@ def _stacked(low: np.ndarray, high: np.ndarray) -> ReacherParams:
 
 
 def _add_noise(
-    clients: ReacherParams, scale: float, kind: str, key: PRNGKeyArray | None
+    clients: ReacherParams, scale: float | Float[Array, ""], kind: str, key: PRNGKeyArray | None
 ) -> ReacherParams:
     if kind not in NOISE_KINDS:
         raise UserError(f"the kind of action noise must be offset or per_step, not {kind!r}")

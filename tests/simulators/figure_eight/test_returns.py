@@ -18,7 +18,7 @@ def returns(request, linear):
     """The returns of some episodes in which every agent is the same controller."""
     workers = Workers(
         Recipe("fedkl.simulators.figure_eight.simulation:Simulation", {"placement": request.param}),
-        timeout=60,
+        timeout=60.0,
     )
 
     def measure(bias, weights, deviation=0.0, episodes=1):

@@ -363,8 +363,8 @@ def test_another_seed_gives_another_episode(road):
 
 
 def test_another_process_gives_the_same_bits(road, linear):
-    minds = [linear(1.0, [0.0] * 6, 1.0, Seed((8,), (n,))) for n in range(7)]
-    job = Job(Seed((6,)), minds, 300, pictures=True)
+    actors = [linear(1.0, [0.0] * 6, 1.0, Seed((8,), (n,))) for n in range(7)]
+    job = Job(Seed((6,)), actors, 300, pictures=True)
     here = run_episode(road, job)
     worker = Worker()
     worker.open(Recipe(f"{Simulation.__module__}:Simulation", {"placement": road.placement}))

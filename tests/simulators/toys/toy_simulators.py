@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedkl.errors import UserError
-from fedkl.simulators.base import Outcome, SimulatorError
+from fedkl.simulators.base import SimulatorError, Step
 
 
 class Walk:
@@ -31,7 +31,7 @@ class Walk:
         self._mishap = mishap
         self._tickets = tickets
 
-    def reset(self, seed):
+    def reset(self, seed, params=None):
         self._random = seed.generator()
         self._state = self._random.standard_normal((self.agents, 2)).astype(np.float32)
         self._time = 0
@@ -44,13 +44,10 @@ class Walk:
         noise = self._random.standard_normal(self._state.shape).astype(np.float32)
         self._state = np.tanh(self._state + actions + noise / 10)
         ended = self._time == self._ends
-        return Outcome(self._state.copy(), self._state.sum(axis=1), ended)
+        return Step(self._state.copy(), self._state.sum(axis=1), ended)
 
     def picture(self):
         return self._state.ravel()
-
-    def close(self):
-        pass
 
     def _allowed(self):
         if not self._tickets:
@@ -86,15 +83,41 @@ class Points:
         self.agents = len(targets)
         self._targets = np.array(targets, np.float32)
 
-    def reset(self, seed):
+    def reset(self, seed, params=None):
         return np.ones((self.agents, 1), np.float32)
 
     def step(self, actions):
         reward = -np.square(actions[:, 0] - self._targets)
-        return Outcome(np.ones((self.agents, 1), np.float32), reward, True)
+        return Step(np.ones((self.agents, 1), np.float32), reward, True)
 
-    def close(self):
-        pass
+    def picture(self):
+        return self._targets
+
+
+class Point:
+    """`probe-point` for one agent, whose target is in the params.
+
+    Args:
+        length: the step that truly ends an episode.
+    """
+
+    agents = 1
+
+    def __init__(self, length=1):
+        self._length = length
+
+    def reset(self, seed, params=None):
+        self._target = params["target"]
+        self._time = 0
+        return np.ones((1, 1), np.float32)
+
+    def step(self, actions):
+        self._time += 1
+        reward = -np.square(actions[:, 0] - self._target)
+        return Step(np.ones((1, 1), np.float32), reward, self._time == self._length)
+
+    def picture(self):
+        return np.array([self._target, self._time], np.float32)
 
 
 def refuses():
@@ -108,6 +131,6 @@ def breaks():
 class Unlucky(Walk):
     """Loses a walker in every episode whose seed was not folded by the pool."""
 
-    def reset(self, seed):
+    def reset(self, seed, params=None):
         self._mishap = "lose" if len(seed.numbers) < 2 else ""
-        return super().reset(seed)
+        return super().reset(seed, params)

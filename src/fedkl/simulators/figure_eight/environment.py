@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from fedkl.drawing import FigureEightPicture
-from fedkl.simulators.base import Outcome, Recipe, Seed
+from fedkl.simulators.base import Recipe, Seed, Step
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
 from fedkl.simulators.figure_eight.simulation import (
@@ -117,7 +117,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         if not self.agents:
             return {}, {}, {}, {}, {}
         stacked = np.stack([np.reshape(actions[agent], 1) for agent in self.possible_agents])
-        observation, reward, terminated = Outcome(*self._ask("step", stacked))
+        observation, reward, terminated = Step(*self._ask("step", stacked))
         self._time += 1
         truncated = self._time >= self._horizon and not terminated
         if terminated or truncated:

@@ -63,7 +63,7 @@ class Network:
         """Metres along the loop of a position on an edge."""
         return next(lane.start for lane in self.lanes if lane.edge == edge) + position
 
-    def points(self, x: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n 2"]:
+    def points(self, x: float | Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n 2"]:
         """Where in the plane the coordinates along the loop lie."""
         at, points = self._polyline
         x = np.mod(x, self.length)

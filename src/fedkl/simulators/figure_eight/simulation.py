@@ -13,12 +13,13 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from fedkl.errors import UserError
-from fedkl.simulators.base import Outcome, Seed, SimulatorError
+from fedkl.simulators.base import Seed, SimulatorError, Step
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
 
@@ -107,8 +108,8 @@ class Simulation:
         self.speeds: list[float] = []
         self._start_sumo(math.ceil(horizon * STEP * _TOP_SPEED / self._length) + 2)
 
-    def reset(self, seed: Seed) -> Float[np.ndarray, "n 6"]:
-        """Puts every vehicle to its start, at rest."""
+    def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n 6"]:
+        """Puts every vehicle to its start, at rest; clients share the road, so without params."""
         vehicle = self._sumo.vehicle
         # After a crash, whoever is being teleported is not on the road.
         for name in (*vehicle.getIDList(), *vehicle.getTeleportingIDList()):
@@ -127,7 +128,7 @@ class Simulation:
         self.speeds = self._read_speeds()
         return self._observe()
 
-    def step(self, actions: Float[np.ndarray, "n 1"]) -> Outcome:
+    def step(self, actions: Float[np.ndarray, "n 1"]) -> Step:
         """Accelerates every vehicle for 0.1 s; `actions` in m/s^2 are clipped to [-3, 3]."""
         # Fourteen vehicles are too few for NumPy to pay, and enough for every call to count.
         speeds, x, slow_down, ends = self.speeds, self.x, self._slow_down, self._ends
@@ -156,14 +157,14 @@ class Simulation:
             slow_down(name, v if v > 0.0 else 0.0, _AT_ONCE)
         self._step()
         if self._teleports():
-            return Outcome(self._observe(), 0.0, True)
+            return Step(self._observe(), 0.0, True)
         self.speeds = speeds = self._read_speeds()
         length = self._length
         self.x = [
             y if (y := here + STEP * v) < length else y - length
             for here, v in zip(x, speeds, strict=True)
         ]
-        return Outcome(self._observe(), reward(speeds), False)
+        return Step(self._observe(), reward(speeds), False)
 
     def picture(self) -> Float[np.ndarray, " 28"]:
         """Every vehicle's x, then every vehicle's speed."""

@@ -1,0 +1,78 @@
+"""Worlds on the host: both kinds are hosted, and a client's row reaches its own simulator."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkl.simulators.actors import Actor
+from fedkl.simulators.base import Recipe, Seed
+from fedkl.simulators.episodes import Job
+from fedkl.simulators.pool import Workers
+from fedkl.worlds import (
+    AnyWorld,
+    Continuous,
+    FigureEight,
+    HostedWorld,
+    PointTarget,
+    SharedWorld,
+    SoloWorld,
+)
+
+KEY = jax.random.key(0)
+
+
+class Points(SoloWorld):
+    """`probe-point` on the host: every client has its own simulator, and a target in its row."""
+
+    name: ClassVar[str] = "test-solo-points"
+    summary: ClassVar[str] = "for tests"
+    observation_size: ClassVar[int] = 1
+    actions: ClassVar[Continuous] = Continuous(1)
+    patience: ClassVar[float] = 20.0
+    horizon: int = eqx.field(static=True, default=1)
+    spread: float = 1.0
+
+    def clients(self, n, key):
+        return {"target": PointTarget(spread=self.spread).clients(n, key).target}
+
+    def simulator(self):
+        return Recipe("toy_simulators:Point", {"length": self.horizon})
+
+
+def test_on_the_host_is_not_the_same_as_shared():
+    solo, shared = Points(), FigureEight()
+    assert isinstance(solo, HostedWorld)
+    assert isinstance(shared, HostedWorld)
+    assert not isinstance(solo, SharedWorld)
+    assert not isinstance(shared, SoloWorld)
+    assert all(isinstance(world, AnyWorld) for world in (solo, shared, PointTarget()))
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize("horizon", [1, 5])
+def test_a_client_with_its_own_simulator_is_paid_as_in_the_traced_world(horizon):
+    world, clients = Points(horizon=horizon), 3
+    params = world.clients(clients, KEY)
+    actor = Actor(
+        weights=(np.array([[0.3]], np.float32),),
+        biases=(np.array([0.4], np.float32),),
+        deviation=np.zeros(1, np.float32),
+        centre=np.zeros(1, np.float32),
+        scale=np.ones(1, np.float32),
+        clip=np.inf,
+    )
+    rows = [jax.tree.map(lambda x, n=n: np.asarray(x[n]), params) for n in range(clients)]
+    jobs = [Job(Seed((n,)), [actor], horizon, params=row) for n, row in enumerate(rows)]
+    workers = Workers(world.simulator(), world.patience, number=1)
+    episodes = workers.run(jobs)
+    workers.close()
+    traced = PointTarget(spread=world.spread)
+    step = jax.vmap(traced.step, (0, None, None, None))
+    paid = step(traced.clients(clients, KEY), (), jnp.asarray([0.7]), KEY).reward
+    for n, episode in enumerate(episodes):
+        np.testing.assert_allclose(episode.reward, np.full((horizon, 1), paid[n]), rtol=1e-5)
+        assert episode.terminated.tolist() == [False] * (horizon - 1) + [True]
