@@ -8,7 +8,6 @@ goes on with `fedkl resume DIR`, and no run depends on which others ran beside i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shlex
@@ -18,38 +17,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from fedkl.config import Config
 from fedkl.errors import UserError
-from fedkl.processes import cores, die_with
+from fedkl.processes import cores
 from fedkl.progress import number
-from fedkl.runs import RunDirectory, explain_os_errors, lock_directory, write_atomically
-from fedkl.settings import build, setting
+from fedkl.runs import RunDirectory, explain_os_errors, lock_directory
+from fedkl.runs.comparison import Plan, is_comparison, name_of, read_plan, runs_of, write_plan
 
-_PLAN = "compare.toml"
+__all__ = ["Plan", "create", "go_on", "is_comparison", "read_plan", "rounds_done", "runs_of"]
+
 _LOG = "worker.log"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is compared."""
-
-    preset: str = setting("", "what the runs are made from")
-    algorithms: tuple[str, ...] = setting((), "the algorithms compared")
-    seeds: tuple[int, ...] = setting((), "the seeds each is trained with", low=0)
-    jobs: int = setting(1, "how many runs go on at a time", low=1)
-
-
-def is_comparison(path: Path) -> bool:
-    """Whether a directory holds a comparison."""
-    return (path / _PLAN).is_file()
 
 
 def create(path: Path, plan: Plan, configure: Callable[[str, int], Config]) -> None:
@@ -64,7 +45,7 @@ def create(path: Path, plan: Plan, configure: Callable[[str, int], Config]) -> N
         UserError: a config is wrong (nothing is written then), or the directory exists.
     """
     configs = {
-        f"{algorithm}-seed{seed}": configure(algorithm, seed)
+        name_of(algorithm, seed): configure(algorithm, seed)
         for algorithm in plan.algorithms
         for seed in plan.seeds
     }
@@ -81,27 +62,11 @@ def create(path: Path, plan: Plan, configure: Callable[[str, int], Config]) -> N
     try:
         for name, config in configs.items():
             RunDirectory.create(aside / name, config.mapping())
-        write_atomically(aside / _PLAN, tomli_w.dumps(dataclasses.asdict(plan)).encode())
+        write_plan(aside, plan)
         with explain_os_errors("create", path):
             aside.rename(path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def read_plan(path: Path) -> Plan:
-    """The plan of a comparison's directory."""
-    with explain_os_errors("read", path / _PLAN):
-        text = (path / _PLAN).read_text(encoding="utf-8", errors="replace")
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path / _PLAN} is not valid TOML: {error}") from error
-    return build(Plan, values, str(path / _PLAN))
-
-
-def runs_of(path: Path, plan: Plan) -> list[Path]:
-    """The run directories, seed by seed, so that an early look compares like with like."""
-    return [path / f"{algorithm}-seed{s}" for s in plan.seeds for algorithm in plan.algorithms]
 
 
 def rounds_done(path: Path, plan: Plan) -> int:
@@ -178,21 +143,11 @@ def _start(run: Path, slot: int, jobs: int) -> subprocess.Popen[bytes]:
     cores = ",".join(map(str, sorted(_cores_of(slot, jobs))))
     with (run / _LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedkl.compare", str(run), cores, str(os.getpid())],
+            [sys.executable, "-P", "-m", "fedkl.cli.worker", str(run), cores, str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-
-
-def _work(run: str, cores: str, parent: str) -> None:
-    """A worker: `fedkl resume RUN` on some cores, for as long as its parent lives."""
-    die_with(int(parent))
-    if cores:
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    from fedkl.cli import main
-
-    main(["resume", run])
 
 
 def _cores_of(slot: int, jobs: int) -> set[int]:
@@ -201,7 +156,3 @@ def _cores_of(slot: int, jobs: int) -> set[int]:
         return set()
     ours = cores()
     return set(ours[slot % len(ours) :: jobs]) or {ours[slot % len(ours)]}
-
-
-if __name__ == "__main__":
-    _work(*sys.argv[1:])

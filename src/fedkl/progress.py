@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -39,7 +39,7 @@ class RoundProgress:
     ) -> None:
         self._bar.stop()
 
-    def show(self, record: dict[str, Any]) -> None:
+    def show(self, record: Mapping[str, Any]) -> None:
         """The record of a finished round."""
         if self._first is None:
             self._first = record["round"] - 1
@@ -80,15 +80,17 @@ def number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.2f}"
 
 
-def describe(record: dict[str, Any]) -> str:
-    """One round in a few words: return, local/global divergence, and what went wrong."""
+def describe(record: Mapping[str, Any]) -> str:
+    """One round in a few words: return, local divergence/global distance, and what went wrong."""
     parts = []
     if record["return_mean"] is not None:
         parts.append(f"return {record['return_mean']:.2f}")
     if record["kl_local"] is not None:
-        parts.append(f"kl {record['kl_local']:.4f}/{record['kl_global']:.3f}")
+        parts.append(f"kl {record['kl_local']:.4f}/{record['distance_global']:.3f}")
     if record["guarded"]:
         parts.append(f"guarded {record['guarded']}")
     for rejected in record["rejected"]:
         parts.append(f"client {rejected['client']} left out ({rejected['reason']})")
+    if record["note"]:
+        parts.append(record["note"])
     return "  ".join(parts)

@@ -36,6 +36,7 @@ def record_of(algorithm: str, round_: int, rng: np.random.Generator) -> dict[str
     progress = np.exp(-round_ / 22) * 8 + np.exp(-round_ / 2.5) * 170
     clients = level - progress - np.linspace(0, 4, 10) + rng.normal(0, 0.35, 10)
     own = {"c1": float(np.exp(rng.normal(0, 0.1) - round_ / 120))} if algorithm == "fedkl" else {}
+    distance = (0.05 if algorithm == "fedkl" else 0.2) * np.exp(rng.normal(0, 0.2))
     trouble = rng.random() < 0.06
     return {
         "round": round_,
@@ -43,13 +44,14 @@ def record_of(algorithm: str, round_: int, rng: np.random.Generator) -> dict[str
         "return_min": float(clients.min()),
         "return_std": float(clients.std()),
         "return_per_client": clients.tolist(),
+        "evaluated": None,
         "deterministic_return_mean": float(clients.mean() + 0.8),
         "selected": [0, 3, 4, 7, 9],
         "rejected": [{"client": 4, "reason": "not finite"}] if trouble else [],
         "kl_local": float(0.003 * np.exp(rng.normal(0, 0.3))),
-        "kl_global": float((0.05 if algorithm == "fedkl" else 0.2) * np.exp(rng.normal(0, 0.2))),
-        "c1": own.get("c1"),
-        "c2": float(np.exp(rng.normal(0, 0.2) + round_ / 80)),
+        "distance_global": float(distance),
+        "coefficients": {**own, "c2": float(np.exp(rng.normal(0, 0.2) + round_ / 80))},
+        "note": None,
         "guarded": int(rng.random() < 0.1),
         "env_steps": 6400 * round_,
         "bytes_down": 5 * 40_000,
@@ -67,6 +69,7 @@ def write_run(
     *,
     done: int | None = None,
     every: int = 1,
+    in_files: bool = False,
     edit: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> Path:
     """Writes a run directory.
@@ -77,6 +80,7 @@ def write_run(
         rounds: planned by the config.
         done: how many are recorded; a run that did fewer than all has no summary.
         every: only every so many rounds are evaluated.
+        in_files: the clients' returns are in files, as in a run of many clients.
         edit: changes each record in place before it is written.
     """
     path.mkdir(parents=True)
@@ -93,6 +97,11 @@ def write_run(
             for key in record:
                 record[key] = None if "return" in key else record[key]
         edit(record)
+        if in_files and record["return_per_client"] is not None:
+            record["returns_file"] = f"returns/{round_:06d}.npy"
+            (path / "returns").mkdir(exist_ok=True)
+            np.save(path / record["returns_file"], np.array(record["return_per_client"]))
+            record["return_per_client"] = None
         lines.append(json.dumps(record) + "\n")
     (path / "metrics.jsonl").write_text("".join(lines))
     if done is None or done >= rounds:

@@ -1,5 +1,6 @@
 """What can be told of figures without looking at them."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,39 @@ def test_figures_without_numbers_are_left_out(make_run: Callable[..., Path]) -> 
 
     runs = load_runs(make_run(algorithm="fedavg", rounds=1, edit=bare))
     assert list(draw(grouped(runs), None)) == ["learning_curves"]
+
+
+def test_clients_that_are_all_alike_have_no_figures_of_their_own(
+    make_run: Callable[..., Path],
+) -> None:
+    def same(record: dict[str, Any]) -> None:
+        record["return_per_client"] = [record["return_mean"]] * 10
+
+    of_clients = {"worst_client", "client_spread", "client_returns"}
+    alike = load_runs(make_run("a", rounds=2, edit=same))
+    assert not of_clients & set(draw(grouped(alike), None))
+    lost = load_runs(make_run("b", rounds=2, in_files=True))
+    shutil.rmtree(lost[0].path / "returns")
+    # Nobody knows what the clients' returns were, so nobody says that they were the same.
+    assert set(draw(grouped(lost), None)) >= of_clients - {"client_returns"}
+
+
+def test_clients_are_ranked_however_many_each_run_evaluated(make_run: Callable[..., Path]) -> None:
+    def sample(size: int) -> Callable[[dict[str, Any]], None]:
+        def edit(record: dict[str, Any]) -> None:
+            record["evaluated"] = list(range(size))
+            record["return_per_client"] = [float(client) for client in range(size)]
+
+        return edit
+
+    few, more, many = (
+        load_runs(make_run(str(size), seed=size, rounds=2, edit=sample(size)))
+        for size in (3, 4, 5000)
+    )
+    assert "client_returns" in draw(grouped(few + more), None)
+    picture = draw(grouped(many), None)["client_returns"]
+    assert "Shown are 200 evenly spaced ones." in picture.caption
+    assert len(picture.svg) < 100_000
 
 
 def test_missing_matplotlib_is_a_plain_message(

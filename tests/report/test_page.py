@@ -6,12 +6,13 @@ import tomllib
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
 import tomli_w
 
-from fedkl.report import write_report
+from fedkl.report import load_runs, write_report
 from fedkl.report.page import _chance
 from fedkl.report.statistics import Estimate
 
@@ -55,7 +56,7 @@ def reported(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A comparison directory with its report."""
     path = tmp_path_factory.mktemp("page") / "c"
     shutil.copytree(comparison, path)
-    assert write_report(path) == path / "report.html"
+    assert write_report(path, load_runs(path)) == path / "report.html"
     return path
 
 
@@ -102,9 +103,9 @@ def test_every_figure_is_there_as_png_and_svg(reported: Path) -> None:
         "client_returns",
         "return_by_megabytes",
         "kl_local",
-        "kl_global",
-        "c1",
-        "c2",
+        "distance_global",
+        "coefficient_c1",
+        "coefficient_c2",
         "guarded",
         "rejected",
     } == names
@@ -116,7 +117,7 @@ def test_the_same_runs_give_the_same_files(
     before = dict(matplotlib.rcParams)
     again = tmp_path / "c"
     shutil.copytree(comparison, again)
-    write_report(again)
+    write_report(again, load_runs(again))
     assert dict(matplotlib.rcParams) == before
     for path in [reported / "report.html", *(reported / "figures").iterdir()]:
         assert (again / path.relative_to(reported)).read_bytes() == path.read_bytes(), path.name
@@ -130,7 +131,7 @@ def test_an_unfinished_run_with_hostile_names(make_run: Callable[..., Path]) -> 
     config["algorithm"]["name"] = "<script>alert(1)</script>"
     config["preset"] = "a & b"
     (path / "config.toml").write_text(tomli_w.dumps(config))
-    text = write_report(path, target=-1.0).read_text()
+    text = write_report(path, load_runs(path), target=-1.0).read_text()
     assert "<script>" not in text
     assert "preset a &amp; b" in text
     assert "unfinished</span>" in text
@@ -139,6 +140,69 @@ def test_an_unfinished_run_with_hostile_names(make_run: Callable[..., Path]) -> 
     assert "Target −1.00: as asked for." in text  # noqa: RUF001
     assert "No iteration of local training was rolled back." in text
     assert not (path / "figures" / "guarded.png").exists()
+
+
+def test_every_coefficient_has_a_figure_whatever_its_name(make_run: Callable[..., Path]) -> None:
+    def rename(record: dict[str, Any]) -> None:
+        record["coefficients"] = {"a/b": 1.0, "<i>": 2.0, "c2": 3.0, "gone": None}
+
+    path = make_run(rounds=3, edit=rename)
+    (path / "figures").mkdir()
+    (path / "figures" / "coefficient_old.svg").write_text("of an earlier report")
+    (path / "figures" / "mine.svg").write_text("somebody else's")
+    text = write_report(path, load_runs(path)).read_text()
+    assert "Penalty coefficient a/b, mean over clients" in text
+    assert "Penalty coefficient &lt;i&gt;, mean over clients" in text
+    assert "c2, the penalty on the step of local training, mean over clients" in text
+    assert "gone" not in text
+    parser = Balance()
+    parser.feed(text)
+    assert parser.wrong == []
+    assert len(parser.ids) == len(set(parser.ids))
+    names = {file.stem for file in (path / "figures").glob("*.svg")}
+    drawn = {"coefficient_a-2f-b", "coefficient_-3c-i-3e-", "coefficient_c2", "mine"}
+    assert {name for name in names if name.startswith(("coef", "mine"))} == drawn
+
+
+def test_a_run_of_an_older_version_has_a_page_without_the_new_figures(
+    make_run: Callable[..., Path],
+) -> None:
+    def older(record: dict[str, Any]) -> None:
+        for key in ("distance_global", "coefficients", "evaluated", "note"):
+            del record[key]
+
+    path = make_run(rounds=3, edit=older)
+    assert write_report(path, load_runs(path)).exists()
+    names = {file.stem for file in (path / "figures").glob("*.svg")}
+    assert {"kl_local", "client_returns"} <= names
+    assert not any(name.startswith(("distance", "coefficient")) for name in names)
+
+
+def test_a_page_of_clients_in_files_is_the_page_of_clients_in_the_log(
+    make_run: Callable[..., Path],
+) -> None:
+    logged = make_run("a/run", rounds=20)
+    filed = make_run("b/run", rounds=20, in_files=True)
+    pages = [write_report(path, load_runs(path)).read_text() for path in (logged, filed)]
+    assert pages[0] == pages[1]
+
+
+def test_a_sample_of_clients_and_rounds_that_changed_nothing_are_told(
+    make_run: Callable[..., Path],
+) -> None:
+    def sample(record: dict[str, Any]) -> None:
+        # A few more clients in every other round, and none of them twice in a row.
+        record["evaluated"] = [1, 5, 8] if record["round"] % 2 else [0, 2, 3, 9]
+        record["return_per_client"] = [float(client) for client in record["evaluated"]]
+        if record["round"] in (2, 5):
+            record["note"] = f"{record['round']} of 7 updates is less than the quorum."
+
+    path = make_run(rounds=20, edit=sample)
+    text = write_report(path, load_runs(path)).read_text()
+    assert "10 clients · 20 rounds" in text
+    assert "Only a sample of the clients was evaluated at a time (3 or 4 of them)" in text
+    assert "Every evaluated client&#x27;s mean return" in text
+    assert "Nothing changed in 2 rounds of run. The first reason given: 2 of 7 updates" in text
 
 
 def test_a_chance_in_words() -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fedkl.errors import UserError
 from fedkl.report import load_runs
 from fedkl.report.groups import grouped
 from fedkl.report.runs import without_rounds
+from fedkl.report.table import run_row
 
 
 def test_a_run(make_run: Callable[..., Path]) -> None:
@@ -19,7 +21,8 @@ def test_a_run(make_run: Callable[..., Path]) -> None:
     assert (run.algorithm, run.seed, run.name, run.finished) == ("fedkl", 3, "run", True)
     assert run.rounds.tolist() == [1, 2, 3, 4, 5]
     assert np.isfinite(run.series("return_mean")).tolist() == [False, True, False, True, False]
-    assert sorted(run.per_client()) == [2, 4]
+    assert len(list(run.client_returns())) == 2
+    assert len(list(run.client_returns([1, 2, 3]))) == 1
     np.testing.assert_allclose(run.megabytes, [0.4, 0.8, 1.2, 1.6, 2.0])
     np.testing.assert_allclose(run.seconds, [0.4, 0.8, 1.2, 1.6, 2.0])
     assert run.setting("algorithm", "d_global") == 0.05
@@ -93,9 +96,63 @@ def test_runs_without_rounds_are_named(make_comparison: Callable[..., Path]) -> 
     path = make_comparison(["fedkl", "fedavg"], [0, 1], rounds=2)
     shutil.rmtree(path / "fedavg-seed1")
     (path / "fedkl-seed1" / "metrics.jsonl").write_text("")
-    assert without_rounds(path) == ["fedavg-seed1", "fedkl-seed1"]
-    assert [run.name for run in load_runs(path)] == ["fedkl-seed0", "fedavg-seed0"]
-    assert without_rounds(path / "fedkl-seed0") == []
+    runs = load_runs(path)
+    assert without_rounds(path, runs) == ["fedavg-seed1", "fedkl-seed1"]
+    assert [run.name for run in runs] == ["fedkl-seed0", "fedavg-seed0"]
+    assert without_rounds(path / "fedkl-seed0", runs[:1]) == []
+
+
+def test_a_comparison_made_by_hand(
+    make_comparison: Callable[..., Path], make_run: Callable[..., Path]
+) -> None:
+    path = make_comparison(["fedkl"], [0], rounds=2)
+    make_run(path / "another", "fmarl", 7, rounds=2)
+    make_run(path / "begun", "fmarl", 8, rounds=2, done=0)
+    for plan in ("", 'title = "mine"\njobs = 0\nseeds = 3\nalgorithms = ["fmarl"]\n'):
+        (path / "compare.toml").write_text(plan)
+        runs = load_runs(path)
+        order = ["another", "fedkl-seed0"] if plan else ["fedkl-seed0", "another"]
+        assert [run.name for run in runs] == order
+        assert without_rounds(path, runs) == ["begun"]
+    (path / "compare.toml").write_text("seeds = = 1")
+    with pytest.raises(UserError, match="is not valid TOML"):
+        load_runs(path)
+
+
+def test_coefficients_by_name(make_run: Callable[..., Path]) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        found = {1: {"mine": 2.0}, 2: None, 3: {}, 4: {"mine": None, "c2": 1.0}}
+        record["coefficients"] = found[record["round"]]
+
+    (run,) = load_runs(make_run(rounds=4, edit=edit))
+    assert run.coefficients == {"mine", "c2"}
+    np.testing.assert_array_equal(run.coefficient("mine"), [2, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(run.coefficient("c2"), [np.nan, np.nan, np.nan, 1])
+
+
+def test_clients_returns_in_files_are_those_of_the_log(make_run: Callable[..., Path]) -> None:
+    (logged,) = load_runs(make_run("a", rounds=4, every=2))
+    (filed,) = load_runs(make_run("b", rounds=4, every=2, in_files=True))
+    assert filed.records[1]["return_per_client"] is None
+    for there, here in zip(logged.client_returns(), filed.client_returns(), strict=True):
+        np.testing.assert_array_equal(here.clients, there.clients)
+        np.testing.assert_array_equal(here.returns, there.returns)
+    (filed.path / "returns" / "000002.npy").unlink()
+    assert len(list(filed.client_returns())) == 1
+
+
+def test_each_client_of_a_sample_has_the_mean_of_its_own_evaluations(
+    make_run: Callable[..., Path],
+) -> None:
+    def sample(record: dict[str, Any]) -> None:
+        record["evaluated"] = [7, 2] if record["round"] == 19 else [2, 4]
+        record["return_per_client"] = [-5.0, 1.0] if record["round"] == 19 else [3.0, 9.0]
+
+    runs = load_runs(make_run(rounds=20, edit=sample))
+    ((found,),) = [group.client_returns() for group in grouped(runs)]
+    assert found.clients.tolist() == [2, 4, 7]
+    assert found.returns.tolist() == [2.0, 9.0, -5.0]
+    assert run_row(runs[0], target=0.0).worst_client_id == 7
 
 
 def test_only_finished_runs_count_where_there_are_any(make_run: Callable[..., Path]) -> None:
@@ -119,9 +176,9 @@ def test_returns_that_are_not_finite_are_missing_for_all_seeds(
         if record["round"] == 2:
             record["return_mean"] = None  # what the log holds for nan
 
-    runs = load_runs(make_run("a", rounds=3)) + load_runs(
-        make_run("b", seed=1, rounds=3, edit=diverge)
-    )
+    runs = load_runs(make_run("a", rounds=3))
+    runs += load_runs(make_run("b", seed=1, rounds=3, edit=diverge))
+    runs += load_runs(make_run("c", seed=2, rounds=3, edit=diverge, in_files=True))
     (group,) = grouped(runs)
     assert group.curves("return_mean").rounds.tolist() == [1, 3]
-    assert [run.not_finite for run in runs] == [0, 1]
+    assert [run.not_finite for run in runs] == [0, 1, 1]

@@ -116,6 +116,18 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
                 f"The return of {run.name} was not a finite number in {rounds}; "
                 f"those rounds are missing for every seed of {run.algorithm}."
             )
+    if unchanged := {run.name: run.round_notes for run in runs if run.round_notes}:
+        rounds = ", ".join(
+            f"{_count(len(why), 'round')} of {name}" for name, why in unchanged.items()
+        )
+        reason = next(iter(unchanged.values()))[0]
+        found.append(f"Nothing changed in {rounds}. The first reason given: {reason}")
+    if sizes := sorted({size for run in runs for size in run.sample_sizes}):
+        of_them = " or ".join(map(str, sizes))
+        found.append(
+            f"Only a sample of the clients was evaluated at a time ({of_them} of them), so means, "
+            "worst clients and deviations are those of samples."
+        )
     if unequal := _unequal_settings(runs):
         found.append(
             "The runs differ in more than algorithm and seed, which may explain differences "

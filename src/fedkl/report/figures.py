@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedkl.report.groups import Group
+from fedkl.report.groups import MOST_POINTS, Group
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
 from fedkl.report.plotting import canvas, finish, limit, log_axis, mark_setting, plot
 from fedkl.report.runs import LoadedRun
@@ -18,7 +18,13 @@ from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
 
+COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure
+
 _NOISY = 1.3
+_MEANING = {
+    "c1": "c1, the penalty on the distance to the global policy",
+    "c2": "c2, the penalty on the step of local training",
+}
 
 
 def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
@@ -39,24 +45,28 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
             "client_returns": _client_returns(groups),
             "return_by_megabytes": _return_by_megabytes(groups),
             "kl_local": _kl_local(groups),
-            "kl_global": _kl_global(groups),
-            "c1": _coefficient(groups, "c1", "penalty on the distance to the global policy"),
-            "c2": _coefficient(groups, "c2", "penalty on the step of local training"),
+            "distance_global": _distance_global(groups),
+            **_coefficients(groups),
             "guarded": _trouble(groups, "guarded", "rolled-back iterations so far"),
             "rejected": _trouble(groups, "rejected", "rejected updates so far"),
         }
         alike = (
-            () if _clients_differ(groups) else ("worst_client", "client_spread", "client_returns")
+            ("worst_client", "client_spread", "client_returns") if _clients_alike(groups) else ()
         )
         shown = {name: d for name, d in drawings.items() if d is not None and name not in alike}
         return rendered(shown)
 
 
-def _clients_differ(groups: Sequence[Group]) -> bool:
-    """Whether any client's return was ever another than its neighbour's."""
-    runs = [run for group in groups for run in (*group.counted, *group.left_out)]
-    # The logged deviation of equal numbers may be some 1e-14.
-    return any(np.ptp(clients) > 0 for run in runs for clients in run.per_client().values())
+def _clients_alike(groups: Sequence[Group]) -> bool:
+    """Whether no client's return was ever another than its neighbour's, as far as is known."""
+    known = False
+    for run in (run for group in groups for run in (*group.counted, *group.left_out)):
+        for found in run.client_returns():
+            known = True
+            # The logged deviation of equal numbers may be some 1e-14.
+            if np.ptp(found.returns) > 0:
+                return False
+    return known
 
 
 def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing | None:
@@ -119,29 +129,43 @@ def _client_spread(groups: Sequence[Group]) -> Drawing | None:
 
 
 def _client_returns(groups: Sequence[Group]) -> Drawing | None:
+    found = {
+        group.algorithm: [np.sort(clients.returns) for clients in group.client_returns()]
+        for group in groups
+        if group.evaluated
+    }
+    most = max((returns.size for runs in found.values() for returns in runs), default=0)
+    if not most:
+        return None
     figure, axes = canvas()
     shades = colours(group.algorithm for group in groups)
-    drawn = False
-    for group in groups:
-        ranked = [np.sort(clients) for clients in group.client_returns()] if group.evaluated else []
-        colour = shades[group.algorithm]
-        for clients in ranked:
-            ranks = np.arange(1, clients.size + 1)
-            axes.plot(ranks, clients, "o", ms=3, mew=0, alpha=0.35, color=colour)
-        if ranked and len({clients.size for clients in ranked}) == 1:
-            middle = iqm(np.stack(ranked))
-            ranks = np.arange(1, middle.size + 1)
+    for algorithm, runs in found.items():
+        colour = shades[algorithm]
+        for returns in runs:
+            ranked = _thinned(returns, returns.size)
+            ranks = np.linspace(1, most, ranked.size)
+            axes.plot(ranks, ranked, "o", ms=3, mew=0, alpha=0.35, color=colour)
+        if runs:
+            fewest = min(returns.size for returns in runs)
+            middle = iqm(np.stack([_thinned(returns, fewest) for returns in runs]))
+            ranks = np.linspace(1, most, middle.size)
             mark = "o" if middle.size <= 40 else ""
-            axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=group.algorithm)
-            drawn = True
-    if not drawn:
-        return None
+            axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=algorithm)
     finish(axes, "mean return, final rounds", "clients, from the worst off to the best off")
+    sampled = any(run.sample_sizes for group in groups for run in group.counted)
+    whose = "Every evaluated client's" if sampled else "Every client's"
+    quantiles = f" Shown are {MOST_POINTS} evenly spaced ones." if most > MOST_POINTS else ""
     return Drawing(
         figure,
-        "Every client's mean return over the final rounds, sorted within each run; small dots are "
-        "seeds. A curve that drops at the left leaves clients behind.",
+        f"{whose} mean return over the final rounds, sorted within each run; small dots are "
+        f"seeds.{quantiles} A curve that drops at the left leaves clients behind.",
     )
+
+
+def _thinned(ranked: FloatArray, size: int) -> FloatArray:
+    """So many evenly spaced quantiles of sorted values, but at most `MOST_POINTS`."""
+    here, there = (np.linspace(0, 1, n) for n in (ranked.size, min(size, MOST_POINTS)))
+    return np.interp(there, here, ranked)
 
 
 def _return_by_megabytes(groups: Sequence[Group]) -> Drawing | None:
@@ -163,19 +187,20 @@ def _kl_local(groups: Sequence[Group]) -> Drawing | None:
     drawn = plot(axes, groups, "kl_local", width=_NOISY)
     if not drawn:
         return None
-    mark_setting(axes, groups, "learner", "d_local")
+    marked = mark_setting(axes, groups, "learner", "d_local")
     log_axis(axes, drawn)
     finish(axes, "KL divergence of a local step")
+    steered = " An adaptive penalty steers it to d_local." if marked else ""
     return Drawing(
         figure,
         "How far one iteration of local training moves the policy, mean over clients and "
-        "iterations (logarithmic axis). The adaptive penalty c2 steers it to d_local.",
+        f"iterations (logarithmic axis).{steered}",
     )
 
 
-def _kl_global(groups: Sequence[Group]) -> Drawing | None:
+def _distance_global(groups: Sequence[Group]) -> Drawing | None:
     figure, axes = canvas()
-    drawn = plot(axes, groups, "kl_global", width=_NOISY)
+    drawn = plot(axes, groups, "distance_global", width=_NOISY)
     if not drawn:
         return None
     marked = mark_setting(axes, groups, "algorithm", "d_global")
@@ -189,14 +214,26 @@ def _kl_global(groups: Sequence[Group]) -> Drawing | None:
     )
 
 
-def _coefficient(groups: Sequence[Group], key: str, meaning: str) -> Drawing | None:
+def _coefficients(groups: Sequence[Group]) -> dict[str, Drawing | None]:
+    """A figure for each coefficient that any of the runs adapts."""
+    names = {name for group in groups for run in group.counted for name in run.coefficients}
+    return {COEFFICIENT + _in_letters(name): _coefficient(groups, name) for name in sorted(names)}
+
+
+def _in_letters(name: str) -> str:
+    """A name that files and ids can have; no two names become the same."""
+    return "".join(c if c.isalnum() or c == "_" else f"-{ord(c):x}-" for c in name)
+
+
+def _coefficient(groups: Sequence[Group], name: str) -> Drawing | None:
     figure, axes = canvas()
-    drawn = plot(axes, groups, key, width=_NOISY)
+    drawn = plot(axes, groups, lambda run: run.coefficient(name), width=_NOISY)
     if not drawn:
         return None
     log_axis(axes, drawn)
-    finish(axes, f"coefficient {key}")
-    return Drawing(figure, f"{key}, the {meaning}, mean over clients (logarithmic axis).")
+    finish(axes, f"coefficient {name}")
+    meaning = _MEANING.get(name, f"Penalty coefficient {name}")
+    return Drawing(figure, f"{meaning}, mean over clients (logarithmic axis).")
 
 
 def _trouble(groups: Sequence[Group], key: str, label: str) -> Drawing | None:

@@ -9,7 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from fedkl.report.runs import LoadedRun
+from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.statistics import FloatArray, IntArray, final_window, iqm
 
 MOST_POINTS = 200  # of a curve in a figure
@@ -90,16 +90,23 @@ class Group:
         values = self.curves(series).values
         return values[:, -final_window(values.shape[1]) :].mean(axis=1)
 
-    def client_returns(self) -> list[FloatArray]:
-        """The mean return of each client over the final window, for each counted run."""
+    def client_returns(self) -> list[ClientReturns]:
+        """The mean return of each client over the final window, for each counted run.
+
+        Of a client that was not always evaluated, over the rounds of the window in which it was.
+        """
         rounds = self.curves("return_mean").rounds
-        window = rounds[-final_window(rounds.size) :]
-        per_client = [run.per_client() for run in self.counted]
-        return [
-            np.mean([clients[int(r)] for r in window if int(r) in clients], axis=0)
-            for clients in per_client
-            if any(int(r) in clients for r in window)
-        ]
+        window = rounds[-final_window(rounds.size) :].tolist()
+        found = [list(run.client_returns(window)) for run in self.counted]
+        return [_mean_of_each(evaluations) for evaluations in found if evaluations]
+
+
+def _mean_of_each(evaluations: Sequence[ClientReturns]) -> ClientReturns:
+    every = np.concatenate([evaluation.clients for evaluation in evaluations])
+    returns = np.concatenate([evaluation.returns for evaluation in evaluations])
+    clients, places = np.unique(every, return_inverse=True)
+    means = np.bincount(places, weights=returns) / np.bincount(places)
+    return ClientReturns(clients, means)
 
 
 def grouped(runs: Sequence[LoadedRun]) -> list[Group]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fedkl.report.answer import answer, improvements, notes
-from fedkl.report.figures import draw
+from fedkl.report.figures import COEFFICIENT, draw
 from fedkl.report.groups import Group, grouped
 from fedkl.report.markup import (
     Html,
@@ -21,7 +22,7 @@ from fedkl.report.markup import (
 )
 from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
-from fedkl.report.runs import LoadedRun, load_runs, without_rounds
+from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.settings_view import as_toml, differing, flat, shown
 from fedkl.report.shell import filled, whole_page
 from fedkl.report.statistics import Estimate
@@ -29,7 +30,7 @@ from fedkl.report.style import colours
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
 from fedkl.runs import write_atomically
 
-# The sections of the page and the figures of each, in the order of reading.
+# The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
     "Learning": ["learning_curves"],
     "Clients and communication": [
@@ -38,7 +39,7 @@ _SECTIONS = {
         "client_returns",
         "return_by_megabytes",
     ],
-    "Distances and penalties": ["kl_local", "kl_global", "c1", "c2"],
+    "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
 _WITHOUT = {
@@ -48,26 +49,28 @@ _WITHOUT = {
 }
 
 
-def write_report(directory: Path | str, target: float | None = None) -> Path:
+def write_report(
+    directory: Path | str, runs: Sequence[LoadedRun], target: float | None = None
+) -> Path:
     """Writes `report.html`, and its figures as PNG and SVG into `figures/`.
 
     Args:
         directory: a run directory or a comparison directory; the report goes there too.
+        runs: what `load_runs` read from it.
         target: the return whose reaching is timed; by default see `statistics.default_target`.
 
     Returns:
         The path of the page.
 
     Raises:
-        UserError: if there is nothing to report, or matplotlib is not installed.
+        UserError: if it cannot be written, or matplotlib is not installed.
     """
     directory = Path(directory)
-    runs = load_runs(directory)
     groups = grouped(runs)
     used = target_of(groups) if target is None else target
     pictures = draw(groups, used)
-    names = [name for section in _SECTIONS.values() for name in section]
-    write_figures(directory, pictures, names)
+    patterns = [pattern for section in _SECTIONS.values() for pattern in section]
+    write_figures(directory, pictures, patterns)
     body = filled(
         "runs.html",
         results=_results(runs, groups, used, given=target is not None),
@@ -81,7 +84,7 @@ def write_report(directory: Path | str, target: float | None = None) -> Path:
         title=_title(runs),
         facts=_facts(runs),
         answer=minus(answer(groups)),
-        notes=notes(runs, groups, without_rounds(directory)),
+        notes=notes(runs, groups, without_rounds(directory, runs)),
         body=body,
     )
     path = directory / "report.html"
@@ -98,7 +101,8 @@ def _title(runs: Sequence[LoadedRun]) -> str:
 
 def _facts(runs: Sequence[LoadedRun]) -> str:
     presets = dict.fromkeys(str(run.config["preset"]) for run in runs if run.config.get("preset"))
-    clients = sorted({c.size for run in runs for c in run.per_client().values()})
+    counts = {run.setting("federation", "clients") for run in runs}
+    clients = sorted(count for count in counts if isinstance(count, int))
     seeds = sorted({run.seed for run in runs})
     facts = [f"preset {', '.join(presets)}"] if presets else []
     facts += [f"{_span(clients)} clients"] if clients else []
@@ -177,14 +181,12 @@ def _chance(first: str, other: str, chance: Estimate) -> str:
 
 
 def _section(title: str, pictures: Mapping[str, Picture]) -> str:
-    names = _SECTIONS[title]
-    drawn = [pictures[name] for name in names if name in pictures]
-    absent = [_WITHOUT[name] for name in names if name not in pictures and name in _WITHOUT]
+    patterns = _SECTIONS[title]
+    drawn = [p for pattern in patterns for p in pictures.values() if fnmatchcase(p.name, pattern)]
+    absent = [_WITHOUT[name] for name in patterns if name not in pictures and name in _WITHOUT]
     if not drawn and not absent:
         return ""
-    figures = "\n".join(
-        figure(p.name, p.svg, p.caption, p.name == names[0] and len(names) == 1) for p in drawn
-    )
+    figures = "\n".join(figure(p.name, p.svg, p.caption, patterns == [p.name]) for p in drawn)
     said = "".join(paragraph(text) for text in absent)
     return f'<section><h2>{html(title)}</h2>\n{said}<div class="figures">{figures}</div></section>'
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,8 @@ def write_figures(
     Args:
         directory: where the page is.
         pictures: by name.
-        possible: the names of all figures that the page may have, if not the same each time.
+        possible: the names of all figures that the page may have, if not the same each time;
+            a star stands for any letters.
 
     Raises:
         UserError: if the operating system refuses.
@@ -96,14 +98,13 @@ def write_figures(
     folder = directory / "figures"
     with explain_os_errors("write the figures of", directory):
         folder.mkdir(exist_ok=True)
-        for name in {*possible, *pictures}:
-            svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-            if name in pictures:
-                svg.write_text(pictures[name].svg, encoding="utf-8")
-                png.write_bytes(pictures[name].png)
-            else:
-                svg.unlink(missing_ok=True)
-                png.unlink(missing_ok=True)
+        for name, picture in pictures.items():
+            (folder / f"{name}.svg").write_text(picture.svg, encoding="utf-8")
+            (folder / f"{name}.png").write_bytes(picture.png)
+        for pattern, suffix in product(possible, ("svg", "png")):
+            for path in folder.glob(f"{pattern}.{suffix}"):
+                if path.stem not in pictures:
+                    path.unlink(missing_ok=True)
 
 
 def _svg_and_png(figure: Figure) -> tuple[str, bytes]:

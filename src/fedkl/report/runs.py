@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,20 @@ import numpy as np
 from fedkl.errors import UserError
 from fedkl.report.statistics import FloatArray, IntArray
 from fedkl.runs import RunDirectory
+from fedkl.runs.comparison import is_comparison, read_plan, runs_in, runs_of
+
+
+@dataclass(frozen=True)
+class ClientReturns:
+    """The returns of the clients that were evaluated.
+
+    Attributes:
+        clients: their numbers.
+        returns: the return of each, in the same order.
+    """
+
+    clients: IntArray
+    returns: FloatArray
 
 
 @dataclass(frozen=True)
@@ -78,22 +91,54 @@ class LoadedRun:
         """In how many rounds an evaluation gave a return that is no finite number."""
         # The log holds null for such a return, as for none; but then it has no clients' returns.
         return sum(
-            r.get("return_mean") is None and bool(r.get("return_per_client")) for r in self.records
+            r.get("return_mean") is None
+            and bool(r.get("return_per_client") or r.get("returns_file"))
+            for r in self.records
         )
+
+    @property
+    def sample_sizes(self) -> set[int]:
+        """How many clients were evaluated in the rounds in which not all of them were."""
+        return {len(r["evaluated"]) for r in self.records if r.get("evaluated")}
+
+    @property
+    def round_notes(self) -> list[str]:
+        """Why rounds changed nothing, for each that did not."""
+        return [str(r["note"]) for r in self.records if r.get("note")]
+
+    @property
+    def coefficients(self) -> set[str]:
+        """The names of the coefficients that the clients adapt."""
+        return {name for r in self.records for name in r.get("coefficients") or ()}
 
     def series(self, key: str) -> FloatArray:
         """One value a recorded round; NaN where the record has none, or none that is finite."""
-        values = [record.get(key) for record in self.records]
-        array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-        return np.where(np.isfinite(array), array, np.nan)
+        return _finite([record.get(key) for record in self.records])
 
-    def per_client(self) -> dict[int, FloatArray]:
-        """The return of every client, for each evaluated round."""
-        return {
-            int(r["round"]): np.array(r["return_per_client"], dtype=np.float64)
-            for r in self.records
-            if r.get("return_per_client")
-        }
+    def coefficient(self, name: str) -> FloatArray:
+        """The mean over clients of a coefficient; NaN as in `series`."""
+        return _finite([(record.get("coefficients") or {}).get(name) for record in self.records])
+
+    def client_returns(self, rounds: Sequence[int] | None = None) -> Iterator[ClientReturns]:
+        """What each client achieved, one evaluated round after the other.
+
+        The log of a run with many clients leaves their returns to files, which are read as asked.
+
+        Args:
+            rounds: only these; None for all.
+        """
+        for record in self.records:
+            if rounds is not None and record["round"] not in rounds:
+                continue
+            found = record.get("return_per_client")
+            if record.get("returns_file"):
+                found = RunDirectory(self.path).read_returns(int(record["round"]))
+            returns = np.array([] if found is None else found, dtype=np.float64)
+            if returns.size:
+                evaluated = record.get("evaluated")
+                everybody = np.arange(returns.size)
+                clients = everybody if evaluated is None else np.array(evaluated, dtype=np.int64)
+                yield ClientReturns(clients, returns)
 
     def setting(self, table: str, key: str) -> Any:
         """The value of `table.key` in the config, or None."""
@@ -115,9 +160,9 @@ def load_runs(directory: Path | str) -> list[LoadedRun]:
     directory = Path(directory)
     if not directory.is_dir():
         raise UserError(f"there is no directory '{directory}'")
-    if (directory / "compare.toml").is_file():
-        found = [_load_run(path) for path in _run_directories(directory)]
-        order = list(_read_plan(directory).get("algorithms", []))
+    if is_comparison(directory):
+        found = [_load_run(path) for path in runs_in(directory)]
+        order = read_plan(directory, names_only=True).algorithms
         runs = [run for run in found if run is not None]
         runs.sort(key=lambda run: (_position(order, run.algorithm), run.algorithm, run.seed))
     elif (directory / "config.toml").is_file():
@@ -133,24 +178,26 @@ def load_runs(directory: Path | str) -> list[LoadedRun]:
     return runs
 
 
-def without_rounds(directory: Path | str) -> list[str]:
-    """The names of the runs that a comparison planned or began, but that finished no round."""
-    directory = Path(directory)
-    if not (directory / "compare.toml").is_file():
+def without_rounds(directory: Path, runs: Sequence[LoadedRun]) -> list[str]:
+    """The names of the runs that a comparison planned or began, but that finished no round.
+
+    Args:
+        directory: a run directory or a comparison directory.
+        runs: what was loaded from it.
+    """
+    if not is_comparison(directory):
         return []
-    plan = _read_plan(directory)
-    names = {path.name for path in _run_directories(directory)}
-    seeds = plan.get("seeds")
-    if isinstance(seeds, list):
-        names |= {f"{a}-seed{seed}" for a in plan.get("algorithms", []) for seed in seeds}
-    return sorted(name for name in names if not RunDirectory(directory / name).metrics.read())
+    plan = read_plan(directory, names_only=True)
+    names = {path.name for path in (*runs_in(directory), *runs_of(directory, plan))}
+    return sorted(names - {run.path.name for run in runs})
 
 
-def _run_directories(directory: Path) -> list[Path]:
-    return sorted(p for p in directory.iterdir() if (p / "config.toml").is_file())
+def _finite(values: Sequence[float | None]) -> FloatArray:
+    array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    return np.where(np.isfinite(array), array, np.nan)
 
 
-def _position(order: list[str], algorithm: str) -> int:
+def _position(order: Sequence[str], algorithm: str) -> int:
     return order.index(algorithm) if algorithm in order else len(order)
 
 
@@ -171,11 +218,3 @@ def _load_run(path: Path) -> LoadedRun | None:
         summary=run.summary(),
         path=path,
     )
-
-
-def _read_plan(directory: Path) -> dict[str, Any]:
-    path = directory / "compare.toml"
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"'{path}' is not valid TOML: {error}") from error

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedkl.report.groups import Group, aligned, grouped
-from fedkl.report.runs import LoadedRun
+from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.statistics import (
     Estimate,
     default_target,
@@ -110,14 +110,18 @@ def _row(group: Group, target: float | None) -> Row:
         rounds=group.last_round,
         final=estimate(group.finals()),
         best=estimate(returns.values.max(axis=1)),
-        worst_client=estimate([c.min() for c in clients]) if clients else None,
-        worst_client_id=int(clients[0].argmin()) if len(clients) == 1 else None,
+        worst_client=estimate([c.returns.min() for c in clients]) if clients else None,
+        worst_client_id=_worst(clients[0]) if len(clients) == 1 else None,
         rounds_to_target=reached,
         seeds_reaching=sum(first_reaching(v, target) is not None for v in returns.values),
         megabytes_to_target=_mean_at(group, reached, "megabytes"),
         seconds_to_target=_mean_at(group, reached, "seconds"),
         seconds=seconds,
     )
+
+
+def _worst(clients: ClientReturns) -> int:
+    return int(clients.clients[clients.returns.argmin()])
 
 
 def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:

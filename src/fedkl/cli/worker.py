@@ -1,0 +1,25 @@
+"""A comparison's worker: `fedkl resume RUN` on some cores, for as long as its parent lives."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fedkl.cli.main import main
+from fedkl.processes import die_with
+
+
+def work(run: str, cores: str, parent: str) -> None:
+    """Args:
+    run: the run's directory.
+    cores: the numbers of those it may use, with commas between; empty: all.
+    parent: the process without which it ends.
+    """
+    die_with(int(parent))
+    if cores:
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    main(["resume", run])
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:])
