@@ -13,6 +13,10 @@ from typing import Any
 
 from fedkl import config
 from fedkl.algorithms import ALGORITHMS, Algorithm
+from fedkl.registry import Registry
+from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
+from fedkl.server.aggregation.settings import LinkNames
+from fedkl.server.selection import SELECTORS
 from fedkl.worlds import WORLDS
 
 INTRODUCTION = """\
@@ -55,7 +59,7 @@ mu = 0.1
 
 `--set` overrules the file, and the file what it extends. A mistake is answered with one sentence
 that names the setting and what is allowed, and exit code 2. Beside the limits below, K must not
-exceed N, and the two numbers of a range must be in ascending order.
+exceed N nor the quorum K, and the two numbers of a range must be in ascending order.
 """
 
 ALGORITHM = """\
@@ -72,6 +76,22 @@ WORLD = """\
 `world.name` says which world.
 """
 
+SELECTION = """\
+## `selection`
+
+`selection.name` says who is selected in a round; `uniform` if nothing is said.
+"""
+
+AGGREGATION = """\
+## `aggregation`
+
+The chain from the clients' parameters to the next model: see [aggregation](aggregation.md).
+The settings of the links stand beside their names: `aggregation.reduce = "trimmed-mean"`,
+`aggregation.trim = 0.3`. A setting goes to every chosen link that has one of its name; one that no
+chosen link has is a mistake.
+
+"""
+
 _TYPES = {int: "whole number", float: "number", bool: "true or false", str: "string"}
 
 
@@ -79,13 +99,18 @@ def page() -> str:
     """The whole page."""
     hints = typing.get_type_hints(config.Config)
     top, shared = (dataclasses.fields(cls) for cls in (config.TopLevel, Algorithm))
-    groups = [name for name in hints if name not in {"algorithm", "world"} | _names(top)]
+    named = {"algorithm", "world", "selection", "aggregation"}
+    groups = [name for name in hints if name not in named | _names(top)]
     parts = [INTRODUCTION, _section("Top level", config.TopLevel, "")]
     parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
     parts += [ALGORITHM, _table(shared, Algorithm, "algorithm.")]
     parts += [_named(ALGORITHMS[name], "algorithm.", _names(shared)) for name in ALGORITHMS]
     parts.append(WORLD)
-    parts += [_named(WORLDS[name], "world.", set()) for name in WORLDS]
+    parts += _all_named(WORLDS, "world.")
+    parts += [SELECTION, *_all_named(SELECTORS, "selection.")]
+    parts.append(AGGREGATION + _table(dataclasses.fields(LinkNames), LinkNames, "aggregation."))
+    for registry in (REDUCERS, TRANSFORMS, STEPS):
+        parts += _all_named(registry, "aggregation.", f"{registry.kind} ")
     return "\n".join(parts)
 
 
@@ -99,10 +124,15 @@ def _section(title: str, group: type, prefix: str) -> str:
     return f"## {title}\n\n{text}{_table(dataclasses.fields(group), group, prefix)}"
 
 
-def _named(cls: Any, prefix: str, shared: set[str]) -> str:
+def _all_named(registry: Registry, prefix: str, kind: str = "") -> list[str]:
+    return [_named(registry[name], prefix, set(), kind) for name in registry]
+
+
+def _named(cls: Any, prefix: str, shared: set[str], kind: str = "") -> str:
     own = [f for f in dataclasses.fields(cls) if f.name not in shared]
     body = _table(own, cls, prefix) if own else "No settings of its own.\n"
-    return f"### `{cls.name}`: {_escaped(cls.summary)}\n\n{body}"
+    title = f"{kind}`{cls.name}`"
+    return f"### {title[0].upper() + title[1:]}: {_escaped(cls.summary)}\n\n{body}"
 
 
 def _table(fields: Iterable[dataclasses.Field[Any]], group: type, prefix: str) -> str:

@@ -9,12 +9,12 @@ policy would hardly ever take. The coefficient adapts as in the paper. Try it ei
 """
 
 import sys
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jax import Array
 
 import fedkl
-from fedkl.algorithms import Measured, View
+from fedkl.algorithms import Coefficient, Local, Measured
 from fedkl.learning.adaptation import towards_target
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
@@ -31,26 +31,28 @@ class ReverseFedKL(fedkl.Algorithm):
     c1: float = fedkl.setting(1e-3, "first coefficient of the penalty", above=0)
     c1_bounds: tuple[float, float] = fedkl.setting((1e-4, 20.0), "range of c1", above=0)
 
-    def coefficients(self) -> dict[str, float]:
-        return {"c1": self.c1}
+    def coefficients(self) -> dict[str, Coefficient]:
+        return {"c1": Coefficient(self.c1, self.c1_bounds)}
 
-    def distance_to_global(self, view: View) -> Array:
-        distances = DISTANCES[self.distance](view.actions, view.global_actions)
-        return weighted_mean(distances, view.weight)
+    def distance_to_global(self, at: Local) -> Array:
+        distances = DISTANCES[self.distance](at.actions, at.global_actions)
+        return weighted_mean(distances, at.batch.weight)
 
-    def penalty(self, coefficients: dict[str, Any], view: View) -> Array:
-        return coefficients["c1"] * self.distance_to_global(view)
+    def penalty(self, at: Local) -> Array:
+        return at.coefficients["c1"] * self.distance_to_global(at)
 
-    def adapt(self, coefficients: dict[str, Any], measured: Measured) -> dict[str, Any]:
-        c1 = towards_target(coefficients["c1"], measured.d_global, self.d_global, self.c1_bounds)
-        return coefficients | {"c1": c1}
+    def adapt(self, at: Local, measured: Measured) -> dict[str, Array]:
+        c1, distance = at.coefficients["c1"], measured.distance_global
+        c1 = towards_target(c1, distance, self.d_global, self.c1_bounds)
+        return at.coefficients | {"c1": c1}
 
 
 def main(preset: str = "demo", rounds: str = "5") -> None:
     """Trains it and prints what it does."""
     config = fedkl.preset(preset, "fedkl-reverse", set={"federation.rounds": int(rounds)})
     for record in fedkl.Federation(config):
-        print("round {round}: return {return_mean:.1f}, c1 {c1:.2g}".format(**record), flush=True)
+        line = "round {round}: return {return_mean:.1f}, c1 {coefficients[c1]:.2g}"
+        print(line.format(**record), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Presets, files, overrides; every mistake ends in one sentence that names the field."""
 
 import dataclasses
+import os
 import tomllib
 
+import numpy as np
 import pytest
 import tomli_w
 
@@ -10,10 +12,12 @@ import fedkl
 from fedkl import config
 from fedkl.algorithms import ALGORITHMS
 from fedkl.learning.distributions import DISTANCES
+from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
+from fedkl.server.selection import SELECTORS
 
 
 @pytest.mark.parametrize("name", config.presets())
-@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
 def test_every_preset_works_with_every_algorithm_and_survives_toml(name, algorithm):
     resolved = fedkl.preset(name, algorithm)
     text = tomli_w.dumps(resolved.mapping())
@@ -181,6 +185,43 @@ def test_a_plugin_registers_an_algorithm(tmp_path):
     assert "mine" in list(ALGORITHMS)
 
 
+OWN_REDUCER = (
+    "import fedkl\n"
+    "@fedkl.register_reducer\n"
+    "class {cls}(fedkl.Reducer):\n"
+    "    name = '{name}'\n"
+    "    summary = 'of my own'\n"
+    "    def __call__(self, points, weights):\n"
+    "        return points[0]\n"
+)
+
+
+@pytest.mark.parametrize("name", ["mean", "twice"])
+def test_two_classes_cannot_have_the_same_name(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(REDUCERS, "_classes", dict(REDUCERS._classes))
+    plugins = [tmp_path / f"{cls}.py" for cls in ("one", "two")]
+    for path in plugins:
+        path.write_text(OWN_REDUCER.format(cls=path.stem.title(), name=name))
+    with pytest.raises(
+        fedkl.UserError, match=f"there are two reducers named '{name}': .* and fedkl_plugin_"
+    ):
+        fedkl.preset("probe-point", plugins=plugins)
+
+
+def test_a_plugin_that_was_edited_replaces_what_it_registered(tmp_path, monkeypatch):
+    monkeypatch.setattr(REDUCERS, "_classes", dict(REDUCERS._classes))
+    path = tmp_path / "edited.py"
+    path.write_text(OWN_REDUCER.format(cls="Mine", name="mine"))
+    settings = {"aggregation.reduce": "mine"}
+    first = fedkl.preset("probe-point", plugins=[path], set=settings)
+    path.write_text(path.read_text().replace("points[0]", "points[-1]"))
+    os.utime(path, ns=(1, 1))
+    second = fedkl.preset("probe-point", plugins=[path], set=settings)
+    points = np.array([[1.0], [2.0]])
+    reduced = [c.aggregation.reduce(points, np.ones(2)).tolist() for c in (first, second)]
+    assert reduced == [[1.0], [2.0]]
+
+
 def test_a_missing_plugin_is_named():
     with pytest.raises(fedkl.UserError, match=r"the plugin .*gone.py is not a file"):
         fedkl.preset("probe-point", plugins=["gone.py"])
@@ -189,6 +230,7 @@ def test_a_missing_plugin_is_named():
 def test_every_setting_has_a_line_of_help():
     c = fedkl.preset("demo")
     groups = (c.federation, c.learner, c.critic, c.algorithm, c.world, c.evaluation, c.checkpoint)
-    for group in groups:
+    links = [r[name] for r in (REDUCERS, STEPS, TRANSFORMS, SELECTORS) for name in r]
+    for group in (*groups, *links):
         for field in dataclasses.fields(group):
             assert field.metadata["help"], field.name

@@ -42,12 +42,30 @@ def test_an_unknown_name_says_what_there_is(shapes):
     assert str(error.value) == "there is no shape 'triangle'; there is: circle, square"
 
 
-def test_a_name_registered_again_is_replaced(shapes):
-    """So that a plugin can be loaded twice, and can stand in for one of ours."""
-
-    @shapes.register
+def test_a_name_of_another_class_is_refused_with_both_homes(shapes):
     class Rounder:
         name = "circle"
 
-    assert shapes["circle"] is Rounder
-    assert list(shapes) == ["circle", "square"]
+    with pytest.raises(UserError) as error:
+        shapes.register(Rounder)
+    said = str(error.value)
+    assert said.startswith("there are two shapes named 'circle': ")
+    assert Circle.__qualname__ in said
+    assert Rounder.__qualname__ in said
+    assert shapes["circle"] is Circle
+
+
+def test_a_class_that_is_made_again_is_replaced(shapes):
+    """So that a plugin that was edited can be loaded again."""
+
+    def edited():
+        class Triangle:
+            name = "triangle"
+
+        return Triangle
+
+    old, new = edited(), edited()
+    shapes.register(old)
+    shapes.register(new)
+    assert shapes["triangle"] is new
+    assert list(shapes) == ["circle", "square", "triangle"]

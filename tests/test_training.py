@@ -3,20 +3,25 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 import fedkl
-from fedkl import training
-from fedkl.federation.loop import Federation
+from fedkl import cli, training
+from fedkl.clients.round import Trained
+from fedkl.engines import Failure
 from fedkl.runs import RunDirectory
+from fedkl.server.loop import Federation
 
-ALGORITHMS = ("fedkl", "fedavg", "fedprox", "fmarl")
+ALGORITHMS = ("fedkl", "fedavg", "fedprox", "fmarl", "scaffold")
 
 
 def silent(_):
@@ -32,18 +37,22 @@ def comparable(run):
     return [{k: v for k, v in record.items() if k != "seconds"} for record in run.metrics.read()]
 
 
-def parameters(run):
-    return run.checkpoints.latest(loud)
+def assert_same_arrays(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype
+        assert np.array_equal(a[name], b[name]), name
 
 
 def assert_same_run(a, b):
+    """The same metrics, the same server, and the same clients."""
     assert comparable(a) == comparable(b)
-    (round_a, arrays_a), (round_b, arrays_b) = parameters(a), parameters(b)
-    assert round_a == round_b
-    assert arrays_a.keys() == arrays_b.keys()
-    for name in arrays_a:
-        assert arrays_a[name].dtype == arrays_b[name].dtype
-        assert np.array_equal(arrays_a[name], arrays_b[name]), name
+    ours, theirs = a.checkpoints.latest(loud), b.checkpoints.latest(loud)
+    assert ours.round == theirs.round
+    assert_same_arrays(ours.arrays, theirs.arrays)
+    assert ours.rows.keys() == theirs.rows.keys() != set()
+    for client in ours.rows:
+        assert_same_arrays(ours.rows[client], theirs.rows[client])
 
 
 def unbroken(config, path):
@@ -74,6 +83,35 @@ def test_a_resumed_run_equals_an_unbroken_one(tiny, tmp_path, algorithm, kept):
         federation__reward_statistics=kept,
         federation__rounds=4,
     )
+    unplugged_run_ends_the_same(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"aggregation__step": "sgd", "aggregation__server_momentum": 0.9},
+        {"aggregation__step": "adam"},
+        {"aggregation__step": "yogi"},
+        {"aggregation__reduce": "grouped", "aggregation__region_rounds": 2},
+        {
+            "aggregation__reduce": "grouped",
+            "aggregation__region_rounds": 3,
+            "aggregation__step": "adam",
+        },
+        {"aggregation__reduce": "median", "aggregation__each": ["clip"]},
+        {"selection__name": "round-robin", "federation__clients": 5},
+        {"selection__name": "weighted", "selection__weights": [1, 2, 3, 4]},
+        {"learner__c2_across_rounds": "averaged"},
+        {"evaluation__clients": 2},
+    ],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_what_the_links_of_the_server_remember_survives(tiny, tmp_path, settings):
+    unplugged_run_ends_the_same(tiny(federation__rounds=4, **settings), tmp_path)
+
+
+def unplugged_run_ends_the_same(config, tmp_path):
+    """Stopped after the first and the third of four rounds, a run ends as if it were not."""
     whole = unbroken(config, tmp_path / "whole")
     broken = training.create(config, tmp_path / "broken")
     for rounds in (1, 3):
@@ -122,10 +160,9 @@ def test_a_finished_run_stays_as_it_is(tiny, tmp_path):
 
 def test_a_checkpoint_of_another_config_is_refused(tiny, tmp_path):
     run = unbroken(tiny(), tmp_path / "run")
-    text = (run.path / "config.toml").read_text()
-    assert "clients = 4" in text
-    (run.path / "config.toml").write_text(text.replace("clients = 4", "clients = 5"))
-    with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml"):
+    other = tiny(learner__hidden=[9]).mapping()
+    (run.path / "config.toml").write_text(tomli_w.dumps(other))
+    with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml: model\.policy\."):
         training.load(run, loud)
 
 
@@ -162,6 +199,111 @@ def test_the_summary_says_what_the_run_came_to(tiny, tmp_path):
     assert summary["best_return_mean"] == max(r["return_mean"] for r in records)
     assert summary["bytes_up"] == sum(r["bytes_up"] for r in records)
     assert summary["versions"]["fedkl"]
+
+
+def test_the_page_on_metrics_has_every_key_of_the_summary_and_no_other(tiny, tmp_path):
+    run = unbroken(tiny(federation__rounds=1), tmp_path / "run")
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    table = page.split("## summary.json")[1].split("| key |")[1].split("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    keys = [key for cell in cells for key in re.findall(r"`(.*?)`", cell)]
+    assert sorted(keys) == sorted(run.summary())
+
+
+def refusing(config, refused):
+    """A federation of which some clients never answer."""
+    federation = Federation(config)
+    run = federation.engine.run
+
+    def without(*args):
+        for client, answer in run(*args):
+            lost = isinstance(answer, Trained) and client in refused
+            yield client, Failure("out of order") if lost else answer
+
+    federation.engine.run = without
+    return federation
+
+
+def test_the_summary_names_clients_that_were_refused_again_and_again(tiny, tmp_path):
+    config = tiny(federation__clients=3, federation__clients_per_round=3, federation__rounds=4)
+    run = training.create(config, tmp_path / "run")
+    training.go_on(run, silent, loud, refusing(config, {1}))
+    summary = run.summary()
+    assert summary["rejected"] == 4
+    assert summary["refused_again_and_again"] == [{"client": 1, "times": 4}]
+    assert summary["empty_rounds"] == 0
+
+
+def test_a_client_refused_twice_is_not_yet_named(tiny, tmp_path):
+    config = tiny(federation__clients=2, federation__rounds=2)
+    run = training.create(config, tmp_path / "run")
+    training.go_on(run, silent, loud, refusing(config, {1}))
+    summary = run.summary()
+    assert summary["rejected"] == 2
+    assert summary["refused_again_and_again"] == []
+
+
+def test_a_run_that_stalls_is_logged_and_saved_and_can_go_on(tiny, tmp_path):
+    config = tiny(federation__max_empty_rounds=2, federation__rounds=5, checkpoint__every=100)
+    run = training.create(config, tmp_path / "run")
+    with pytest.raises(fedkl.StalledError, match="the last 2 rounds"):
+        training.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}))
+    assert run.checkpoints.rounds() == [2]
+    assert [r["note"] is not None for r in run.metrics.read()] == [True, True]
+    assert run.summary() is None
+    training.go_on(run, silent, loud)
+    assert [r["note"] is not None for r in run.metrics.read()] == [True, True] + [False] * 3
+
+
+def test_returns_of_very_many_clients_go_to_a_file_that_the_line_names(tiny, tmp_path, monkeypatch):
+    config = tiny(federation__rounds=2)
+    usual = unbroken(config, tmp_path / "usual")
+    monkeypatch.setattr(training, "IN_A_LINE", 3)
+    many = unbroken(config, tmp_path / "many")
+    for before, now in zip(usual.metrics.read(), many.metrics.read(), strict=True):
+        assert "returns_file" not in before
+        assert now["return_per_client"] is None
+        assert now["returns_file"] == f"returns/{now['round']:06d}.npy"
+        returns = np.load(many.path / now["returns_file"])
+        assert returns.tolist() == before["return_per_client"]
+        assert now["return_mean"] == before["return_mean"]
+
+
+def test_as_many_returns_as_fit_stay_in_the_line(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "IN_A_LINE", 4)
+    run = unbroken(tiny(federation__rounds=1), tmp_path / "run")
+    assert len(run.metrics.read()[0]["return_per_client"]) == 4
+    assert not (run.path / "returns").exists()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often configs were checked and federations made."""
+    counts = {"configs": 0, "federations": 0}
+
+    def counting(name, function):
+        def wrapped(*args, **kwargs):
+            counts[name] += 1
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    from_mapping = counting("configs", fedkl.config.from_mapping)
+    monkeypatch.setattr(fedkl.config, "from_mapping", from_mapping)
+    monkeypatch.setattr(training, "from_mapping", from_mapping)
+    monkeypatch.setattr(Federation, "__init__", counting("federations", Federation.__init__))
+    return counts
+
+
+def test_training_reads_its_config_once_and_builds_one_federation(tmp_path, counted):
+    path = str(tmp_path / "run")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "probe-point", "--rounds", "1", "--run", path])
+    assert ended.value.code == 0
+    assert counted == {"configs": 1, "federations": 1}
+    with pytest.raises(SystemExit):
+        cli.main(["resume", path])
+    assert counted == {"configs": 2, "federations": 2}
 
 
 def kill_until_finished(run, kills, generator):
@@ -203,14 +345,3 @@ def _killed_run_ends_the_same(tiny, tmp_path, algorithm, kills, rounds):
     assert hits == kills
     assert_same_run(whole, broken)
     assert json.loads((broken.path / "summary.json").read_text())["rounds"] == rounds
-
-
-def test_a_federation_can_be_taken_up_in_memory_too(tiny):
-    whole = Federation(tiny())
-    records = list(whole)
-    first = Federation(tiny())
-    first.run_round()
-    second = Federation(tiny(), state=first.state)
-    rest = list(second)
-    strip = [{**r, "seconds": 0} for r in rest]
-    assert strip == [{**r, "seconds": 0} for r in records[1:]]

@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedkl.algorithms import Algorithm, register_algorithm
     from fedkl.config import Config, preset
-    from fedkl.errors import UserError
-    from fedkl.federation.loop import Federation
+    from fedkl.errors import StalledError, UserError
+    from fedkl.server.aggregation import (
+        Reducer,
+        Step,
+        Transform,
+        register_reducer,
+        register_step,
+        register_transform,
+    )
+    from fedkl.server.loop import Federation
+    from fedkl.server.selection import Selector, register_selector
     from fedkl.settings import setting
     from fedkl.worlds import (
         Continuous,
         Discrete,
         SharedWorld,
+        SoloWorld,
         Transition,
         World,
         register_world,
@@ -32,13 +42,23 @@ _HOMES = {
     "Config": "fedkl.config",
     "Continuous": "fedkl.worlds",
     "Discrete": "fedkl.worlds",
-    "Federation": "fedkl.federation.loop",
+    "Federation": "fedkl.server.loop",
+    "Reducer": "fedkl.server.aggregation",
+    "Selector": "fedkl.server.selection",
     "SharedWorld": "fedkl.worlds",
+    "SoloWorld": "fedkl.worlds",
+    "StalledError": "fedkl.errors",
+    "Step": "fedkl.server.aggregation",
+    "Transform": "fedkl.server.aggregation",
     "Transition": "fedkl.worlds",
     "UserError": "fedkl.errors",
     "World": "fedkl.worlds",
     "preset": "fedkl.config",
     "register_algorithm": "fedkl.algorithms",
+    "register_reducer": "fedkl.server.aggregation",
+    "register_selector": "fedkl.server.selection",
+    "register_step": "fedkl.server.aggregation",
+    "register_transform": "fedkl.server.aggregation",
     "register_world": "fedkl.worlds",
     "setting": "fedkl.settings",
 }
@@ -49,12 +69,22 @@ __all__ = [
     "Continuous",
     "Discrete",
     "Federation",
+    "Reducer",
+    "Selector",
     "SharedWorld",
+    "SoloWorld",
+    "StalledError",
+    "Step",
+    "Transform",
     "Transition",
     "UserError",
     "World",
     "preset",
     "register_algorithm",
+    "register_reducer",
+    "register_selector",
+    "register_step",
+    "register_transform",
     "register_world",
     "setting",
 ]

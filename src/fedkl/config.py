@@ -7,6 +7,7 @@ directory keeps, has neither.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 import tomllib
@@ -20,8 +21,10 @@ from typing import Any
 from fedkl import settings
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
-from fedkl.federation.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
+from fedkl.server.selection import SELECTORS, Selector
+from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.settings import setting
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
 
@@ -32,7 +35,9 @@ _GROUPS = {
     "evaluation": EvaluationSettings,
     "checkpoint": CheckpointSettings,
 }
-_NAMED = {"algorithm": ALGORITHMS, "world": WORLDS}
+_NAMED = {"algorithm": ALGORITHMS, "world": WORLDS, "selection": SELECTORS}
+_DEFAULTS = {"selection": "uniform"}
+_TABLES = {*_GROUPS, *_NAMED, "aggregation"}
 _loaded: set[tuple[Path, int]] = set()
 """Plugins that have run, as they were then."""
 
@@ -44,7 +49,7 @@ class TopLevel:
     preset: str = setting("", "where the config came from; says nothing about the run")
     seed: int = setting(0, "of all randomness", low=0, high=2**31 - 1)
     plugins: tuple[str, ...] = setting(
-        (), "Python files that register algorithms or worlds of your own"
+        (), "Python files that register algorithms, worlds or links of the server of your own"
     )
 
 
@@ -60,6 +65,8 @@ class Config:
     critic: CriticSettings
     algorithm: Algorithm
     world: AnyWorld
+    selection: Selector[Any]
+    aggregation: AggregationSettings
     evaluation: EvaluationSettings
     checkpoint: CheckpointSettings
 
@@ -67,9 +74,10 @@ class Config:
         """The config as TOML can hold it; `from_mapping` reads it back."""
         top = {f.name: getattr(self, f.name) for f in fields(TopLevel)}
         result: dict[str, Any] = top | {"plugins": list(self.plugins)}
-        for name in ("world", "algorithm"):
+        for name in ("world", "algorithm", "selection"):
             group = getattr(self, name)
             result[name] = {"name": group.name} | settings.as_mapping(group)
+        result["aggregation"] = self.aggregation.mapping()
         return result | {name: settings.as_mapping(getattr(self, name)) for name in _GROUPS}
 
 
@@ -79,13 +87,12 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: names the field and what is allowed.
     """
-    tables = {*_GROUPS, *_NAMED}
-    for name in tables & values.keys():
+    for name in _TABLES & values.keys():
         if not isinstance(values[name], Mapping):
             raise UserError(f"{name} must be a table of settings, not {values[name]!r}")
-    flat = {name: value for name, value in values.items() if name not in tables}
+    flat = {name: value for name, value in values.items() if name not in _TABLES}
     if unknown := flat.keys() - {f.name for f in fields(TopLevel)}:
-        allowed = ", ".join([f.name for f in fields(TopLevel)] + sorted(tables))
+        allowed = ", ".join([f.name for f in fields(TopLevel)] + sorted(_TABLES))
         raise UserError(f"{min(unknown)} is not a setting; there is: {allowed}")
     top = settings.build(TopLevel, flat, "")
     for path in top.plugins:
@@ -98,6 +105,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
         cls = registry[_which(name, table)]
         rest = {key: value for key, value in table.items() if key != "name"}
         parts[name] = settings.build(cls, rest, name)
+    parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
     config = Config(preset=top.preset, seed=top.seed, plugins=top.plugins, **parts)
     _check(config)
     return config
@@ -181,7 +189,9 @@ def load_plugin(path: Path) -> None:
     version = (path.resolve(), path.stat().st_mtime_ns)
     if version in _loaded:
         return
-    spec = importlib.util.spec_from_file_location(f"fedkl_plugin_{path.stem}", path)
+    # Two plugins may have the same name, in two folders.
+    folder = hashlib.sha256(bytes(path.resolve().parent)).hexdigest()[:8]
+    spec = importlib.util.spec_from_file_location(f"fedkl_plugin_{path.stem}_{folder}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"the plugin {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -192,8 +202,8 @@ def load_plugin(path: Path) -> None:
 
 
 def _which(kind: str, table: Mapping[str, Any]) -> str:
-    """The name of the algorithm or world that a table is for."""
-    if not isinstance(name := table.get("name"), str):
+    """The name of the algorithm, world or selector that a table is for."""
+    if not isinstance(name := table.get("name", _DEFAULTS.get(kind)), str):
         there_is = ", ".join(_NAMED[kind])
         raise UserError(f"{kind}.name must say which {kind}; there is: {there_is}")
     return name
@@ -211,11 +221,25 @@ def _check(config: Config) -> None:
             f"federation.clients must be {config.world.agents}, as many as there are agents in the "
             f"world, not {n}"
         )
-    ranges = (("learner", "c2_bounds"), ("algorithm", "c1_bounds"), ("learner", "ratio_bounds"))
-    for group, bounds in ranges:
-        low, high = getattr(getattr(config, group), bounds, (0, 1))
-        if low > high:
-            raise UserError(f"{group}.{bounds} must be in ascending order, not {low}, {high}")
+    if config.federation.quorum > k:
+        raise UserError(
+            f"federation.quorum must be at most federation.clients_per_round ({k}), "
+            f"not {config.federation.quorum}"
+        )
+    if config.evaluation.clients > n:
+        raise UserError(
+            f"evaluation.clients must be at most federation.clients ({n}), "
+            f"not {config.evaluation.clients}"
+        )
+    config.algorithm.check(config.learner)
+    config.selection.check(n, k)
+    config.aggregation.check(n, k)
+    shares = type(config.algorithm).shared is not Algorithm.shared
+    if shares and isinstance(config.aggregation.reduce, Grouped):
+        raise UserError(
+            f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
+            f"exchange models, and this algorithm shares more than a model through the server"
+        )
 
 
 def _layers(name: str, within: tuple[str, ...] = ()) -> list[dict[str, Any]]:

@@ -7,3 +7,11 @@ class UserError(Exception):
     The command line prints it on stderr and exits with code 2. Every other exception is a
     defect of ours and ends in a traceback.
     """
+
+
+class StalledError(Exception):
+    """Training goes nowhere: no update reaches the model any more. What was reached is saved.
+
+    The command line prints it on stderr and exits with code 3, because there is nothing wrong with
+    what the user typed.
+    """

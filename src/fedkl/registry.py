@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from fedkl.errors import UserError
 
-T = TypeVar("T", bound="type[Any]")
+T = TypeVar("T", bound=type)
 
 
 class Registry:
@@ -31,8 +31,20 @@ class Registry:
         self._classes: dict[str, Any] = {}
 
     def register(self, cls: T) -> T:
-        """Adds a class under its `name`; registering the name again replaces it."""
-        self._classes[cls.name] = cls
+        """Adds a class under its `name`.
+
+        A file that is run again (an edited plugin in a notebook, say) replaces what it registered.
+
+        Raises:
+            UserError: another class has the name.
+        """
+        name: str = cls.name  # type: ignore[attr-defined]  # every registered class has one
+        known = self._classes.get(name)
+        if known is not None and _home(known) != _home(cls):
+            raise UserError(
+                f"there are two {self.kind}s named '{name}': {_home(known)} and {_home(cls)}"
+            )
+        self._classes[name] = cls
         return cls
 
     def __getitem__(self, name: str) -> Any:
@@ -42,3 +54,7 @@ class Registry:
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._classes))
+
+
+def _home(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

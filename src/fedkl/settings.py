@@ -78,6 +78,11 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     )
 
 
+def names(cls: type) -> list[str]:
+    """The names of a group's settings."""
+    return [f.name for f in dataclasses.fields(cls) if "help" in f.metadata]
+
+
 def as_mapping(group: Any) -> dict[str, Any]:
     """The settings of a group as TOML can hold them."""
     result = {}

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedkl.config import Config, from_mapping
 from fedkl.errors import UserError
-from fedkl.federation.arrays import from_arrays, to_arrays
-from fedkl.federation.engines.base import Record
-from fedkl.federation.loop import Federation
 from fedkl.runs import RunDirectory
+from fedkl.server.loop import Federation
+from fedkl.server.records import Record
 
 Warn = Callable[[str], None]
 Watch = Callable[[Record], None]
+
+IN_A_LINE = 1000
+"""Clients whose returns are logged in a round's line; those of more go to a file beside the log."""
+AGAIN_AND_AGAIN = 3
+"""Rejections of a client after which the summary names it."""
 
 
 def create(config: Config, path: Path) -> RunDirectory:
@@ -24,17 +31,18 @@ def create(config: Config, path: Path) -> RunDirectory:
     return RunDirectory.create(path, config.mapping())
 
 
-def load(run: RunDirectory, warn: Warn) -> Federation:
+def load(run: RunDirectory, warn: Warn, federation: Federation | None = None) -> Federation:
     """The federation of a run, as of its last good checkpoint.
 
     Args:
         run: the run's directory.
         warn: is told of a damaged checkpoint.
+        federation: of the run's config, where there is one already; it is moved on.
     """
-    federation = Federation(from_mapping(run.config()))
+    federation = federation or Federation(from_mapping(run.config()))
     if (found := run.checkpoints.latest(warn)) is not None:
         try:
-            federation.state = from_arrays(federation.state, found[1])
+            federation.restore(found.arrays, found.rows)
         except ValueError as error:
             raise UserError(
                 f"{run.path}: the checkpoint does not fit config.toml: {error}"
@@ -42,7 +50,9 @@ def load(run: RunDirectory, warn: Warn) -> Federation:
     return federation
 
 
-def go_on(run: RunDirectory, watch: Watch, warn: Warn) -> Federation:
+def go_on(
+    run: RunDirectory, watch: Watch, warn: Warn, federation: Federation | None = None
+) -> Federation:
     """Trains a run from where it stands to its last round.
 
     Whatever moment the process dies at, calling this again gives the same parameters and metrics
@@ -53,12 +63,16 @@ def go_on(run: RunDirectory, watch: Watch, warn: Warn) -> Federation:
         run: the run's directory.
         watch: is shown the record of each round.
         warn: is told of a damaged checkpoint.
+        federation: of the run's config, where there is one already.
 
     Returns:
         The federation at its end.
+
+    Raises:
+        StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
     """
     with run.lock():
-        federation = load(run, warn)
+        federation = load(run, warn, federation)
         config = federation.config
         done = int(federation.state.round)
         if done == config.federation.rounds and run.summary() is not None:
@@ -69,20 +83,32 @@ def go_on(run: RunDirectory, watch: Watch, warn: Warn) -> Federation:
                 f"{run.metrics.path} lacks rounds that the checkpoint of round {done} has"
             )
         for record in federation:
-            run.metrics.append(record)
-            done = int(record["round"])
-            if done % config.checkpoint.every == 0 or done == config.federation.rounds:
-                run.checkpoints.save(done, to_arrays(federation.state))
+            _log(run, record)
+            done = record["round"]
+            last = federation.stalled or done == config.federation.rounds
+            if last or done % config.checkpoint.every == 0:
+                run.checkpoints.save(done, *federation.save(), federation.changed)
+                federation.changed.clear()
             watch(record)
         run.write_summary(summary(run.metrics.read()))
         return federation
 
 
-def summary(records: list[Record]) -> dict[str, Any]:
+def _log(run: RunDirectory, record: Record) -> None:
+    """Appends a record; the returns of very many clients go to a file that the line names."""
+    line: dict[str, Any] = dict(record)
+    if (returns := record["return_per_client"]) and len(returns) > IN_A_LINE:
+        file = run.write_returns(record["round"], np.asarray(returns))
+        line |= {"return_per_client": None, "returns_file": str(file.relative_to(run.path))}
+    run.metrics.append(line)
+
+
+def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What a finished run came to, and what it was made with."""
     last = records[-1]
     finite = [r for r in records if r["return_mean"] is not None]
     best = max(finite, key=lambda r: r["return_mean"], default=last)
+    refused = Counter(entry["client"] for r in records for entry in r["rejected"])
     return {
         "rounds": last["round"],
         "return_mean": last["return_mean"],
@@ -92,8 +118,16 @@ def summary(records: list[Record]) -> dict[str, Any]:
         "env_steps": last["env_steps"],
         "bytes_down": sum(r["bytes_down"] for r in records),
         "bytes_up": sum(r["bytes_up"] for r in records),
+        "bytes_down_regions": sum(r["bytes_down_regions"] for r in records),
+        "bytes_up_regions": sum(r["bytes_up_regions"] for r in records),
         "guarded": sum(r["guarded"] for r in records),
-        "rejected": sum(len(r["rejected"]) for r in records),
+        "rejected": sum(refused.values()),
+        "refused_again_and_again": [
+            {"client": client, "times": times}
+            for client, times in refused.most_common()
+            if times >= AGAIN_AND_AGAIN
+        ],
+        "empty_rounds": sum(r["note"] is not None for r in records),
         "seconds": sum(r["seconds"] for r in records),
         "versions": versions(),
     }

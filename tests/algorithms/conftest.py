@@ -13,7 +13,14 @@ import pytest
 
 from fedkl.algorithms import Algorithm
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Policies, PolicyBatch, objective
+from fedkl.learning.policy_optimisation import (
+    Iteration,
+    Local,
+    Policies,
+    PolicyBatch,
+    look,
+    objective,
+)
 from fedkl.learning.settings import LearnerSettings
 from fedkl.worlds import PointTarget
 
@@ -34,13 +41,19 @@ class Hand(NamedTuple):
     kl_global: float = 3.5 - math.log(2)
     gap: float = 1.5**2 + 0.5**2 + math.log(2) ** 2
 
+    def now(self, **coefficients: float) -> Iteration:
+        """The first iteration of a round."""
+        numbers = {name: jnp.asarray(value) for name, value in coefficients.items()}
+        return Iteration(self.policies, numbers, (), (), None, jnp.array(0), jax.random.key(0))
+
+    def at(self, step: int = 0, **coefficients: float) -> Local:
+        """What hooks see of pi."""
+        return look(self.now(**coefficients), self.policy, self.batch, step)
+
     def objective(self, algorithm: Algorithm, **coefficients: float) -> float:
         """h_n of the batch."""
-        return float(
-            objective(
-                self.policy, self.policies, self.batch, algorithm, coefficients, (0.0, math.inf)
-            )
-        )
+        now, at = self.now(**coefficients), self.at(**coefficients)
+        return float(objective(algorithm, LearnerSettings(), now, at))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -3,17 +3,16 @@
 import jax.numpy as jnp
 import pytest
 
-from fedkl.algorithms import ALGORITHMS, Algorithm, register_algorithm
+from fedkl.algorithms import ALGORITHMS, Algorithm, Ended, register_algorithm
 from fedkl.errors import UserError
-from fedkl.learning.policy_optimisation import view
+from fedkl.learning.settings import LearnerSettings
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_every_algorithm_reports_the_distance_from_the_global_policy(name, hand):
-    now = view(hand.policy, hand.policies, hand.batch)
-    distance = ALGORITHMS[name]().distance_to_global(now)
+    distance = ALGORITHMS[name]().distance_to_global(hand.at())
     assert float(distance) == pytest.approx((hand.kl_global / 2) ** 0.5, rel=1e-5)
-    unhalved = ALGORITHMS[name](distance="kl").distance_to_global(now)
+    unhalved = ALGORITHMS[name](distance="kl").distance_to_global(hand.at())
     assert float(unhalved) == pytest.approx(hand.kl_global, rel=1e-5)
 
 
@@ -25,8 +24,8 @@ def test_every_algorithm_says_what_it_is(name):
     assert cls.__doc__
 
 
-def test_the_papers_four_are_there():
-    assert set(ALGORITHMS) >= {"fedavg", "fedprox", "fmarl", "fedkl"}
+def test_the_papers_four_and_scaffold_are_there():
+    assert set(ALGORITHMS) >= {"fedavg", "fedprox", "fmarl", "fedkl", "scaffold"}
     with pytest.raises(UserError, match="no algorithm 'fedsgd'; there is: fedavg, fedkl"):
         ALGORITHMS["fedsgd"]
 
@@ -41,10 +40,30 @@ def test_an_algorithm_of_ones_own_needs_only_what_it_adds(hand, monkeypatch):
         name = "toll"
         summary = "takes 3 away"
 
-        def penalty(self, coefficients, view):
+        def penalty(self, at):
             return 3.0
 
     h = hand.objective(ALGORITHMS["toll"](), c2=0.0)
     assert h == pytest.approx(hand.gain - 3, rel=1e-5)
-    assert Toll().coefficients() == Toll().across_rounds() == {}
-    assert Toll().gradient(jnp.ones(2), jnp.array(4)).tolist() == [1, 1]
+    adds_nothing_else(Toll(), hand)
+
+
+def test_the_base_class_adds_nothing(hand):
+    algorithm = Algorithm()
+    assert hand.objective(algorithm, c2=0.0) == pytest.approx(hand.gain, rel=1e-5)
+    assert algorithm.penalty(hand.at()) == 0
+    adds_nothing_else(algorithm, hand)
+
+
+def adds_nothing_else(algorithm, hand):
+    """Nothing but, perhaps, a penalty."""
+    policy = hand.policy
+    assert algorithm.check(LearnerSettings(optimiser="adam", max_gradient_norm=0.5)) is None
+    assert algorithm.coefficients() == {}
+    assert algorithm.own(policy) == algorithm.shared(policy) == ()
+    assert algorithm.gradient(jnp.ones(2), hand.at(step=4)).tolist() == [1, 1]
+    at = hand.at(c2=7.0)
+    assert algorithm.adapt(at, None) is at.coefficients
+    ended = Ended("own", "shared", policy, hand.policies.broadcast, jnp.array(0.1))
+    assert algorithm.finish(ended) == ("own", ())
+    assert algorithm.gather("shared", [(), ()], 9) == "shared"

@@ -12,8 +12,8 @@ def test_h_is_the_gain_less_the_local_penalty(hand):
     assert h == pytest.approx(hand.gain - 3 * hand.kl_local, rel=1e-5)
 
 
-def test_gradients_pass_and_nothing_is_adapted():
-    assert FedAvg().gradient(jnp.ones(2), jnp.array(1000)).tolist() == [1, 1]
+def test_gradients_pass_and_nothing_is_adapted(hand):
+    assert FedAvg().gradient(jnp.ones(2), hand.at(step=1000)).tolist() == [1, 1]
     assert FedAvg().coefficients() == {}
     measured = Measured(jnp.array(9.0), jnp.array(9.0), jnp.array(9.0))
-    assert FedAvg().adapt({"c2": 1.0}, measured) == {"c2": 1.0}
+    assert FedAvg().adapt(hand.at(c2=1.0), measured) == {"c2": 1.0}

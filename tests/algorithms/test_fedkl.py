@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkl.algorithms import FedKL, Measured, View
+import fedkl
+from fedkl.algorithms import Coefficient, FedKL, Measured
+from fedkl.errors import UserError
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import view
+from fedkl.learning.policy_optimisation import Policies, look
 from fedkl.learning.settings import LearnerSettings
 from fedkl.worlds import Chain
 
@@ -43,8 +45,9 @@ def test_the_distance_is_averaged_over_states(hand, normal):
     states = jnp.array([[1.0], [3.0], [100.0]])
     broadcast = normal(0.0, 0.0, 1.0)
     batch = hand.batch._replace(observation=states, broadcast=broadcast.network(states))
-    now = view(normal(1.0, 0.0, 1.0), hand.policies._replace(broadcast=broadcast), batch)
-    assert float(FedKL().distance_to_global(now)) == pytest.approx(1.0, rel=1e-5)
+    now = hand.now()._replace(policies=Policies(broadcast, broadcast))
+    at = look(now, normal(1.0, 0.0, 1.0), batch, 0)
+    assert float(FedKL().distance_to_global(at)) == pytest.approx(1.0, rel=1e-5)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -55,31 +58,39 @@ def test_the_gradient_at_the_global_policy_is_zero_and_not_nan(hand, distance):
     for policy, states in [(hand.policy, jnp.ones((3, 1))), (discrete, jnp.eye(5))]:
 
         def penalty(moving, fixed=policy, states=states):
-            ones = jnp.ones(len(states))
-            now = View(moving, moving(states), fixed, fixed(states), ones)
-            return algorithm.penalty({"c1": 1.0}, now)
+            batch = hand.batch._replace(
+                observation=states, broadcast=fixed.network(states), weight=jnp.ones(len(states))
+            )
+            now = hand.now(c1=1.0)._replace(policies=Policies(fixed, fixed))
+            return algorithm.penalty(look(now, moving, batch, 0))
 
         for leaf in jax.tree.leaves(jax.jit(jax.grad(penalty))(policy)):
             # The KL of equal categoricals is 0 only up to rounding, and its root magnifies that.
             np.testing.assert_allclose(leaf, 0, atol=1e-4)
 
 
-def adapted(algorithm, c1, distance, max_advantage=1.0):
-    measured = Measured(jnp.array(0.01), jnp.array(distance), jnp.array(max_advantage))
-    after = algorithm.adapt({"c1": jnp.array(c1), "c2": jnp.array(7.0)}, measured)
-    assert float(after["c2"]) == 7
-    return float(after["c1"])
+@pytest.fixture
+def adapted(hand):
+    """c1 after an iteration that measured a distance."""
+
+    def after(algorithm, c1, distance, max_advantage=1.0):
+        measured = Measured(jnp.array(0.01), jnp.array(distance), jnp.array(max_advantage))
+        coefficients = algorithm.adapt(hand.at(c1=c1, c2=7.0), measured)
+        assert float(coefficients["c2"]) == 7
+        return float(coefficients["c1"])
+
+    return after
 
 
 @pytest.mark.parametrize(
     ("distance", "factor"), [(0.54, 0.5), (0.546, 1), (0.6, 1), (0.659, 1), (0.661, 2)]
 )
-def test_c1_halves_and_doubles_around_d_global(distance, factor):
+def test_c1_halves_and_doubles_around_d_global(adapted, distance, factor):
     algorithm = FedKL(d_global=0.6, c1_bounds=(1e-4, 20.0))
     assert adapted(algorithm, 0.5, distance) == pytest.approx(0.5 * factor)
 
 
-def test_c1_stays_within_its_bounds():
+def test_c1_stays_within_its_bounds(adapted):
     algorithm = FedKL(d_global=0.6, c1_bounds=(0.1, 2.0))
     assert adapted(algorithm, 0.15, 0.0) == pytest.approx(0.1)
     assert adapted(algorithm, 1.5, 9.0) == 2
@@ -95,12 +106,12 @@ def test_c1_stays_within_its_bounds():
         (1.0, 0.0, 6.0, 0.5),  # no distance, no cap
     ],
 )
-def test_c1_is_capped_by_the_advantage_if_asked(c1, distance, max_advantage, expected):
+def test_c1_is_capped_by_the_advantage_if_asked(adapted, c1, distance, max_advantage, expected):
     algorithm = FedKL(d_global=0.6, c1_bounds=(0.1, 20.0), c1_cap_by_advantage=True)
     assert adapted(algorithm, c1, distance, max_advantage) == pytest.approx(expected)
 
 
-def test_a_batch_without_advantage_leaves_c1_a_number():
+def test_a_batch_without_advantage_leaves_c1_a_number(adapted):
     """All rewards alike: no advantage, no gradient, no distance."""
     algorithm = FedKL(c1_bounds=(0.1, 20.0), c1_cap_by_advantage=True)
     assert 0.1 <= adapted(algorithm, 1.0, 0.0, 0.0) <= 1.0
@@ -108,9 +119,17 @@ def test_a_batch_without_advantage_leaves_c1_a_number():
 
 @pytest.mark.parametrize("rule", ["kept", "averaged", "reset"])
 def test_c1_starts_where_it_is_told_and_follows_its_rule(rule):
-    algorithm = FedKL(c1=0.25, c1_across_rounds=rule)
-    assert algorithm.coefficients() == {"c1": 0.25}
-    assert algorithm.across_rounds() == {"c1": rule}
+    algorithm = FedKL(c1=0.25, c1_bounds=(0.125, 2.0), c1_across_rounds=rule)
+    assert algorithm.coefficients() == {"c1": Coefficient(0.25, (0.125, 2.0), rule)}
+
+
+def test_bounds_of_c1_the_wrong_way_round_are_refused():
+    message = r"^algorithm\.c1_bounds must be in ascending order, not 2, 1$"
+    with pytest.raises(UserError, match=message):
+        FedKL(c1_bounds=(2, 1))
+    with pytest.raises(UserError, match=r"^algorithm\.c1_bounds must be in ascending order"):
+        fedkl.preset("probe-point", "fedkl", set={"algorithm.c1_bounds": [2.0, 1.0]})
+    assert FedKL(c1_bounds=(2.0, 2.0)).c1_bounds == (2, 2)
 
 
 def test_the_settings_are_leaves_that_compiled_code_takes():

@@ -88,8 +88,11 @@ def test_resuming_a_finished_run_says_what_it_came_to(trained, capsys):
 def test_the_list_has_a_line_for_everything(capsys):
     code, out, _ = call(capsys, "list")
     assert code == 0
-    for name in ("demo", "reacher-init-state", "reacher-both-authors", "fmarl", "probe-chain"):
+    for name in ("demo", "reacher-init-state", "reacher-both-authors", "fmarl", "probe-chain",
+                 "scaffold", "krum", "clip", "yogi", "round-robin"):  # fmt: skip
         assert f"  {name}  " in out
+    for title in ("reducers (aggregation.reduce)", "selectors (selection.name)"):
+        assert title in out
 
 
 def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
@@ -152,6 +155,27 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             "world.noise_scale must be finite",
         ),
         (["train", "_reacher"], "there is no preset '_reacher'"),
+        (["train", "demo", "--set", "aggregation.reduce=nope"], "there is no reducer 'nope'"),
+        (["train", "demo", "--set", 'aggregation.each=["nope"]'], "there is no transform 'nope'"),
+        (["train", "demo", "--set", "aggregation.step=nope"], "there is no server step 'nope'"),
+        (["train", "demo", "--set", "selection.name=nope"], "there is no selector 'nope'"),
+        (
+            ["train", "demo", "--set", "aggregation.reduce=krum"],
+            "needs federation.clients_per_round of at least 5, not 3",
+        ),
+        (
+            ["train", "demo", "--set", "aggregation.trim=0.4"],
+            "aggregation.trim is not a setting; with these links",
+        ),
+        (["train", "demo", "--set", "federation.quorum=4"], "federation.quorum must be at most"),
+        (
+            ["train", "demo", "--algorithm", "scaffold", "--set", "aggregation.reduce=grouped"],
+            "aggregation.reduce must not be grouped with scaffold",
+        ),
+        (
+            ["train", "demo", "--algorithm", "scaffold", "--set", "learner.optimiser=adam"],
+            "learner.optimiser must be sgd",
+        ),
         (["resume", "x" * 300], "File name too long"),
     ],
 )
@@ -213,6 +237,43 @@ def test_when_no_checkpoint_can_be_read_nothing_is_lost(trained, tmp_path, capsy
     assert code == 2
     assert "Traceback" not in err
     assert (path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_plugin_whose_name_is_taken_is_refused(tmp_path, monkeypatch, capsys):
+    plugin = tmp_path / "taken.py"
+    plugin.write_text(
+        "import fedkl\n"
+        "@fedkl.register_algorithm\n"
+        "class Mine(fedkl.Algorithm):\n"
+        "    name = 'fedkl'\n"
+        "    summary = 'of my own'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "train", "demo", "--plugin", plugin)
+    assert code == 2
+    assert "there are two algorithms named 'fedkl'" in err.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == [plugin]
+
+
+def test_a_run_that_goes_nowhere_ends_with_code_3_and_can_be_resumed(tmp_path, capsys):
+    """No policy may move further than a hair's breadth, so every update is refused."""
+    path = tmp_path / "run"
+    hair = ["federation.max_relative_norm=1e-12", "federation.max_empty_rounds=2"]
+    code, out, err = call(
+        capsys, "train", "probe-point", "--rounds", 4, "--run", path, *TINY, *hair
+    )
+    assert code == 3
+    assert "training has stalled: no update of the last 2 rounds reached the model" in err
+    assert len(err.strip().splitlines()) == 1
+    assert "round 2/4" in out
+    assert len((path / "metrics.jsonl").read_text().splitlines()) == 2
+    config = (path / "config.toml").read_text()
+    assert "max_relative_norm = 1e-12" in config
+    (path / "config.toml").write_text(config.replace("1e-12", "10.0"))
+    code, out, err = call(capsys, "resume", path)
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()[:-1]] == ["3/4", "4/4"]
+    assert json.loads((path / "summary.json").read_text())["empty_rounds"] == 2
 
 
 def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys):

@@ -37,6 +37,12 @@ def test_the_readme_names_every_command():
         assert f"| `fedkl {command}` |" in text
 
 
+def test_every_algorithm_has_a_page():
+    ours = {path.stem for path in (ROOT / "src/fedkl/algorithms").glob("*.py")}
+    pages = {path.stem for path in (ROOT / "docs/algorithms").glob("*.md")}
+    assert pages == ours - {"__init__", "base"}
+
+
 def test_the_changelog_has_this_version():
     assert f"## [{_version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

@@ -41,7 +41,7 @@ def test_what_the_figure_eight_presets_set(cells):
         assert setting(preset, key.strip("`")) == value(said)
 
 
-@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
 def test_same_step_gives_every_algorithm_the_same_local_target(algorithm):
     assert setting("figure-eight-same-step", f"{algorithm}: learner.d_local") == 0.0003
 
@@ -56,7 +56,7 @@ def test_ours_and_theirs(cells):
     assert setting("reacher-init-state-authors", key.strip("`")) == value(theirs)
 
 
-@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
 def test_no_difference_goes_unmentioned(algorithm):
     mentioned = {cells[2].strip("`") for cells in differences}
     ours, theirs = (

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS
 from fedkl.learning.distributions import Gaussian, sqrt_kl
-from fedkl.learning.policy_optimisation import View
+from fedkl.learning.policy_optimisation import Local, PolicyBatch
+from fedkl.server.aggregation import REDUCERS, STEPS
+from fedkl.server.selection import SELECTORS, Pool
 from fedkl.worlds import WORLDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -20,7 +23,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture(autouse=True)
 def registries(monkeypatch):
     """What an example registers is forgotten after the test."""
-    for registry in (ALGORITHMS, WORLDS):
+    for registry in (ALGORITHMS, WORLDS, REDUCERS, STEPS, SELECTORS):
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
 
 
@@ -31,9 +34,18 @@ def load(name):
     return module
 
 
-@pytest.mark.parametrize(("name", "lines"), [("own_algorithm", 60), ("own_world", 80)])
-def test_examples_are_short(name, lines):
-    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < lines
+LONGEST = {
+    "own_algorithm": 60,
+    "own_world": 80,
+    "own_reducer": 40,
+    "own_selector": 40,
+    "own_server_step": 40,
+}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_short(path):
+    assert len(path.read_text().splitlines()) < LONGEST[path.stem]
 
 
 def test_own_algorithm_trains_from_the_script(capsys):
@@ -45,23 +57,63 @@ def test_own_algorithm_trains_from_the_script(capsys):
 def test_own_algorithm_measures_the_other_direction():
     algorithm = load("own_algorithm").ReverseFedKL()
     wide, narrow = (Gaussian(np.zeros((1, 1)), np.full(1, s)) for s in (0.5, -0.5))
-    view = View(None, narrow, None, wide, np.ones(1))
-    reverse, forward = algorithm.distance_to_global(view), sqrt_kl(wide, narrow)[0]
+    nothing = dict.fromkeys(Local._fields)
+    batch = PolicyBatch(**dict.fromkeys(PolicyBatch._fields))._replace(weight=np.ones(1))
+    at = Local(**nothing)._replace(
+        coefficients={"c1": 3.0}, actions=narrow, global_actions=wide, batch=batch
+    )
+    reverse, forward = algorithm.distance_to_global(at), sqrt_kl(wide, narrow)[0]
     assert float(reverse) == pytest.approx(float(sqrt_kl(narrow, wide)[0]))
     assert reverse < forward
-    assert algorithm.penalty({"c1": 3.0}, view) == pytest.approx(3 * float(reverse))
+    assert algorithm.penalty(at) == pytest.approx(3 * float(reverse))
 
 
-def test_own_algorithm_works_from_the_command_line_and_resumes(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("own_algorithm", ["--algorithm", "fedkl-reverse"]),
+        ("own_reducer", ["--set", "aggregation.reduce=screened-mean"]),
+        ("own_selector", ["--set", "selection.name=low-return-first"]),
+        ("own_server_step", ["--set", "aggregation.step=lion"]),
+    ],
+)
+def test_a_plugin_works_from_the_command_line_and_resumes(tmp_path, name, chosen):
     def run(*arguments):
         command = [sys.executable, "-m", "fedkl", *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
 
-    plugin = ["--plugin", str(EXAMPLES / "own_algorithm.py"), "--algorithm", "fedkl-reverse"]
+    plugin = ["--plugin", str(EXAMPLES / f"{name}.py"), *chosen]
     run("train", "probe-point", *plugin, "--rounds", "1", "--run", "run")
     config = tmp_path / "run" / "config.toml"
-    config.write_text(re.sub(r"rounds = 1\b", "rounds = 2", config.read_text()))
+    assert chosen[1].split("=")[-1] in config.read_text()
+    config.write_text(re.sub(r"rounds = 1\b", "rounds = 2", config.read_text(), count=1))
     assert "round 2/2" in run("resume", "run").stdout
+
+
+def test_own_reducer_leaves_out_who_is_far():
+    reducer = load("own_reducer").ScreenedMean()
+    # The median is 2; distances are 2, 1, 0, 1 and 98, and 2 times their median is 2.
+    points = np.array([[0.0], [1.0], [2.0], [3.0], [100.0]])
+    assert reducer(points, np.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist() == [2.0]
+    assert reducer(points[:1], np.ones(1)).tolist() == [0.0]
+
+
+def test_own_selector_asks_the_new_first_and_then_those_who_do_badly():
+    selector = load("own_selector").LowReturnFirst(luck=0.0)
+    pool = Pool(4, 2, jax.random.key(0))
+    state = selector.init(4)
+    assert selector(state, 0, pool) == selector(state, 0, pool)
+    state = selector.observe(state, 0, [0, 1], {0: {"train_return": 5.0}})
+    state = selector.observe(state, 1, [1, 2], {n: {"train_return": -float(n)} for n in (1, 2)})
+    # Client 3 is new, and client 2 is the worst of the others.
+    assert selector(state, 2, pool) == [2, 3]
+
+
+def test_own_server_step_goes_by_signs():
+    optimiser = load("own_server_step").Lion(server_learning_rate=0.5).optimiser()
+    gradient = np.array([-3.0, 0.001])
+    moves, _ = optimiser.update(gradient, optimiser.init(gradient))
+    assert moves.tolist() == [0.5, -0.5]
 
 
 def test_own_world_trains_from_the_script(capsys):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkl.learning.adaptation import towards_target
+from fedkl.errors import UserError
+from fedkl.learning.adaptation import Coefficient, check_bounds, towards_target
 
 WIDE = (0.0, jnp.inf)
 
@@ -47,3 +48,19 @@ def test_agrees_with_the_rule_as_the_paper_words_it(coefficient, measured, targe
         expected = coefficient * 2
     near = np.isclose(measured, [target / 1.1, target * 1.1], rtol=1e-5).any()
     assert near or adapted(coefficient, measured, target) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("bounds", [(1, 2), (1.0, 1.0), (0, float("inf"))])
+def test_bounds_in_ascending_order_pass(bounds):
+    check_bounds("somewhere.c_bounds", bounds)
+
+
+def test_bounds_the_wrong_way_round_are_refused_by_name():
+    with pytest.raises(
+        UserError, match=r"^somewhere\.c_bounds must be in ascending order, not 2, 1"
+    ):
+        check_bounds("somewhere.c_bounds", (2, 1))
+
+
+def test_a_coefficient_is_kept_by_its_client_unless_it_says_otherwise():
+    assert Coefficient(1.0, (0.5, 2.0)).across_rounds == "kept"

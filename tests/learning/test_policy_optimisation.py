@@ -14,18 +14,23 @@ from fedkl.algorithms import Algorithm, FedAvg, FedKL, FedProx
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
+    Iteration,
+    Learning,
     Policies,
     PolicyBatch,
+    gradient_steps,
     improve_policy,
+    look,
     measure,
     objective,
     optimiser,
 )
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
 
 KEY = jax.random.key(0)
-FREE = (0.0, jnp.inf)
+FREE = LearnerSettings(ratio_bounds=(0.0, jnp.inf))
 WORLDS = {"gaussian": PointTarget(), "categorical": Chain()}
 
 
@@ -33,6 +38,22 @@ def a_policy(world, seed):
     settings = LearnerSettings(hidden=(), output_scale=1.0, initial_log_std=0.1 * seed)
     policy = Policy(world, settings, jax.random.key(seed))
     return jax.tree.map(lambda x: x + 0.05 * seed, policy)
+
+
+def an_iteration(policies, number=0, **coefficients):
+    """Of an algorithm that keeps and shares nothing."""
+    numbers = {name: jnp.asarray(value) for name, value in coefficients.items()}
+    return Iteration(policies, numbers, (), (), None, jnp.array(number), KEY)
+
+
+def h_of(algorithm, policy, policies, batch, learner=FREE, **coefficients):
+    now = an_iteration(policies, **coefficients)
+    return objective(algorithm, learner, now, look(now, policy, batch, 0))
+
+
+def measured_at(policy, policies, batch):
+    now = an_iteration(policies)
+    return measure(FedKL(), now, look(now, policy, batch, 0))
 
 
 def a_batch(world, policies, samples=8):
@@ -63,7 +84,6 @@ def test_the_gradient_is_that_of_finite_differences(case):
     """In float64, for FedKL with every distance, FedProx and FedAvg."""
     algorithms = {name: FedKL(distance=name) for name in DISTANCES}
     algorithms |= {"fedprox": FedProx(mu=0.7), "fedavg": FedAvg()}
-    coefficients = {"c1": 0.8, "c2": 1.3}
     with jax.enable_x64(True):
         now, policies, batch = jax.tree.map(
             lambda x: jnp.asarray(x, x.dtype if jnp.issubdtype(x.dtype, jnp.integer) else float),
@@ -74,8 +94,7 @@ def test_the_gradient_is_that_of_finite_differences(case):
         @jax.jit
         @jax.value_and_grad
         def h(parameters, algorithm):
-            policy = policy_from(parameters)
-            return objective(policy, policies, batch, algorithm, coefficients, FREE)
+            return h_of(algorithm, policy_from(parameters), policies, batch, c1=0.8, c2=1.3)
 
         for name, algorithm in algorithms.items():
             exact = h(parameters, algorithm)[1]
@@ -89,16 +108,16 @@ def test_the_gradient_is_that_of_finite_differences(case):
 
 def test_at_the_policy_that_collected_the_data_h_is_the_mean_advantage(case):
     _, policies, batch = case
-    h = objective(policies.previous, policies, batch, FedAvg(), {"c2": 5.0}, FREE)
+    h = h_of(FedAvg(), policies.previous, policies, batch, c2=5.0)
     assert float(h) == pytest.approx(float(batch.advantage[:-1].mean()), rel=1e-5)
 
 
 def test_the_importance_ratio_is_clipped_to_its_bounds(case):
-    now, policies, batch = case
+    now, _, batch = case
     exact = np.exp(now(batch.observation).log_prob(batch.action) - batch.log_prob)[:-1]
     assert exact.min() < 0.95
     assert exact.max() > 1.1
-    h = objective(now, policies, batch, FedAvg(), {"c2": 0.0}, (0.95, 1.1))
+    h = h_of(FedAvg(), *case, LearnerSettings(ratio_bounds=(0.95, 1.1)), c2=0.0)
     expected = (np.clip(exact, 0.95, 1.1) * np.asarray(batch.advantage)[:-1]).mean()
     assert float(h) == pytest.approx(expected, rel=1e-5)
 
@@ -112,23 +131,21 @@ def test_padding_counts_for_nothing(case):
         previous=batch.previous.at[-1].set(9.0),
         broadcast=batch.broadcast.at[-1].set(-9.0),
     )
-    arguments = (FedKL(), {"c1": 1.0, "c2": 1.0}, FREE)
-    assert float(objective(now, policies, batch, *arguments)) == pytest.approx(
-        float(objective(now, policies, absurd, *arguments)), rel=1e-6
-    )
-    one, other = (measure(FedKL(), now, policies, b) for b in (batch, absurd))
+    one, other = (h_of(FedKL(), now, policies, b, c1=1.0, c2=1.0) for b in (batch, absurd))
+    assert float(one) == pytest.approx(float(other), rel=1e-6)
+    one, other = (measured_at(now, policies, b) for b in (batch, absurd))
     assert float(one.kl_local) == pytest.approx(float(other.kl_local), rel=1e-6)
-    assert float(one.d_global) == pytest.approx(float(other.d_global), rel=1e-6)
+    assert float(one.distance_global) == pytest.approx(float(other.distance_global), rel=1e-6)
 
 
 def test_measures_from_the_old_policies_to_the_new(case):
     now, policies, batch = case
-    measured = measure(FedKL(), now, policies, batch)
+    measured = measured_at(now, policies, batch)
     real = batch.observation[:-1]
     kl_local = policies.previous(real).kl(now(real)).mean()
-    d_global = jnp.sqrt(policies.broadcast(real).kl(now(real)) / 2).mean()
+    distance = jnp.sqrt(policies.broadcast(real).kl(now(real)) / 2).mean()
     assert float(measured.kl_local) == pytest.approx(float(kl_local), rel=1e-5)
-    assert float(measured.d_global) == pytest.approx(float(d_global), rel=1e-5)
+    assert float(measured.distance_global) == pytest.approx(float(distance), rel=1e-5)
     assert float(measured.max_advantage) == 2
 
 
@@ -160,8 +177,8 @@ class Numbered(Algorithm):
     name = "numbered"
     summary = "for this test"
 
-    def gradient(self, gradient, step):
-        return jax.tree.map(lambda g: 0 * g + step, gradient)
+    def gradient(self, gradient, at):
+        return jax.tree.map(lambda g: 0 * g + at.step, gradient)
 
 
 improve = jax.jit(improve_policy)
@@ -169,10 +186,9 @@ improve = jax.jit(improve_policy)
 
 def improved(algorithm, learner, policies, batch, scale=1.0, iteration=0, c2=0.0):
     state = optimiser(learner).init(policies.previous)
-    coefficients = {"c1": 0.5, "c2": c2}
-    return improve(
-        algorithm, learner, policies, state, batch, coefficients, scale, jnp.array(iteration), KEY
-    )[0]
+    learning = Learning(policies.previous, state, jnp.asarray(scale))
+    now = an_iteration(policies, iteration, c1=0.5, c2=c2)
+    return improve(algorithm, learner, now, learning, batch, KEY)[0]
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +203,7 @@ def small():
 def test_gradient_steps_are_numbered_through_the_round(small, iteration, total):
     """3 epochs of 10 // 4 steps: 0 .. 5 in the first iteration, 12 .. 17 in the third."""
     learner, policies, batch = small
+    assert gradient_steps(learner, batch) == 6
     after = improved(Numbered(), learner, policies, batch, iteration=iteration)
     moved = jax.tree.map(jnp.subtract, policies.previous, after)
     for leaf in jax.tree.leaves(moved):
@@ -197,8 +214,8 @@ def test_one_full_batch_step_is_gradient_ascent_on_h(small):
     _, policies, batch = small
     learner = LearnerSettings(epochs=1, minibatch=10, learning_rate=0.01)
     after = improved(FedKL(), learner, policies, batch, scale=0.5, c2=2.0)
-    gradient = jax.jit(jax.grad(objective))(
-        policies.previous, policies, batch, FedKL(), {"c1": 0.5, "c2": 2.0}, FREE
+    gradient = jax.jit(jax.grad(lambda p: h_of(FedKL(), p, policies, batch, c1=0.5, c2=2.0)))(
+        policies.previous
     )
     expected = optax.apply_updates(
         policies.previous, jax.tree.map(lambda g: 0.5 * 0.01 * g, gradient)
@@ -209,7 +226,57 @@ def test_one_full_batch_step_is_gradient_ascent_on_h(small):
 def test_the_local_penalty_shortens_the_way(small):
     learner, policies, batch = small
     ways = [
-        measure(FedKL(), improved(FedKL(), learner, policies, batch, c2=c2), policies, batch)
+        measured_at(improved(FedKL(), learner, policies, batch, c2=c2), policies, batch)
         for c2 in (0.0, 20.0)
     ]
     assert float(ways[1].kl_local) < 0.7 * float(ways[0].kl_local)
+
+
+class Told(Algorithm):
+    """A penalty whose gradient, with respect to the log deviation, is a thousandth of what the hook
+    is told."""
+
+    name = "told"
+    summary = "for this test"
+
+    def penalty(self, at):
+        told = at.step + 10 * at.iteration + 100 * at.own["n"] + 1000 * at.shared
+        return 1e-3 * (told + 10_000 * at.statistics.mean[0]) * jnp.sum(at.policy.log_std)
+
+
+def test_penalties_are_told_where_in_the_round_they_are_and_what_is_kept_and_shared(small):
+    """Without advantages and c2 nothing else pulls. Six steps, from 12 to 17, of iteration 2."""
+    learner, policies, batch = small
+    idle = batch._replace(advantage=jnp.zeros(10))
+    now = an_iteration(policies, 2, c2=0.0)._replace(
+        own={"n": jnp.array(3.0)},
+        shared=jnp.array(4.0),
+        statistics=Moments(jnp.array(1.0), jnp.array([0.5]), jnp.array([0.0])),
+    )
+    state = optimiser(learner).init(policies.previous)
+    learning = Learning(policies.previous, state, jnp.array(1.0))
+    after = improve(Told(), learner, now, learning, idle, KEY)[0]
+    told = (12 + 13 + 14 + 15 + 16 + 17) + 6 * (10 * 2 + 100 * 3 + 1000 * 4 + 10_000 * 0.5)
+    moved = policies.previous.log_std[0] - after.log_std[0]
+    assert float(moved) == pytest.approx(0.01 * 1e-3 * told, rel=1e-4)
+    np.testing.assert_array_equal(after.network.biases[0], policies.previous.network.biases[0])
+
+
+def test_every_step_of_every_iteration_looks_with_another_key(small):
+    _, policies, batch = small
+    keys = [look(an_iteration(policies, 2), policies.previous, batch, step).key for step in (4, 5)]
+    assert not np.array_equal(*(jax.random.key_data(key) for key in keys))
+
+
+def test_a_look_shows_both_policies_on_the_states_of_the_batch(small):
+    _, policies, batch = small
+    now = a_policy(PointTarget(), 3)
+    at = look(an_iteration(policies, 1, c2=2.0), now, batch, 7)
+    assert at.policy is now
+    assert at.global_policy is policies.broadcast
+    np.testing.assert_array_equal(at.actions.mean, now(batch.observation).mean)
+    np.testing.assert_allclose(
+        at.global_actions.mean, policies.broadcast(batch.observation).mean, rtol=1e-6
+    )
+    assert (int(at.iteration), int(at.step), float(at.coefficients["c2"])) == (1, 7, 2)
+    assert at.batch is batch

@@ -1,20 +1,25 @@
 """The paper's Algorithm 2 and its baselines, one short file each."""
 
-from fedkl.algorithms.base import ALGORITHMS, Algorithm, register_algorithm
+from fedkl.algorithms.base import ALGORITHMS, Algorithm, Ended, register_algorithm
 from fedkl.algorithms.fedavg import FedAvg
 from fedkl.algorithms.fedkl import FedKL
 from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
-from fedkl.learning.policy_optimisation import Measured, View
+from fedkl.algorithms.scaffold import Scaffold
+from fedkl.learning.adaptation import Coefficient
+from fedkl.learning.policy_optimisation import Local, Measured
 
 __all__ = [
     "ALGORITHMS",
     "FMARL",
     "Algorithm",
+    "Coefficient",
+    "Ended",
     "FedAvg",
     "FedKL",
     "FedProx",
+    "Local",
     "Measured",
-    "View",
+    "Scaffold",
     "register_algorithm",
 ]

@@ -1,20 +1,24 @@
 """What an algorithm may add to local policy optimisation with a local KL penalty.
 
 Each hook below adds nothing by default, so the base class is FedAvg, and an algorithm's file says
-only what it changes. Hooks are called inside jitted code: they must be pure, and number fields of
-an algorithm are traced (changing them compiles nothing again).
+only what it changes. Those that a client calls run inside jitted code: they must be pure, and
+number fields of an algorithm are traced (changing them compiles nothing again).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from fedkl.learning.adaptation import Coefficient
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
-from fedkl.learning.policy_optimisation import Measured, View
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import Local, Measured
+from fedkl.learning.settings import LearnerSettings
 from fedkl.registry import Registry
 from fedkl.settings import setting
 
@@ -22,6 +26,20 @@ ALGORITHMS = Registry("algorithm")
 register_algorithm = ALGORITHMS.register
 
 P = TypeVar("P", bound=PyTree)
+
+
+class Ended(NamedTuple):
+    """A client's round, when its last iteration is over."""
+
+    own: Any
+    shared: Any
+    policy: Policy
+    """What the client sends back."""
+    global_policy: Policy
+    """pi^t, which it started from."""
+    travelled: Float[Array, ""]
+    """The sum of the step sizes of all gradient steps that count (those of iterations that the
+    guard rolled back do not)."""
 
 
 class Algorithm(eqx.Module):
@@ -32,32 +50,61 @@ class Algorithm(eqx.Module):
 
     distance: str = setting(
         "sqrt_kl",
-        "distance between the global and a local policy (what kl_global reports)",
+        "distance between the global and a local policy (what distance_global reports)",
         choices=tuple(DISTANCES),
         static=True,
     )
 
-    def coefficients(self) -> dict[str, float]:
-        """The coefficients each client adapts, with their first values."""
+    def check(self, learner: LearnerSettings) -> None:
+        """Refuses a learner that the algorithm cannot work with.
+
+        Raises:
+            UserError: names the setting and what is allowed.
+        """
+
+    # On a client, in the order of a round.
+
+    def coefficients(self) -> dict[str, Coefficient]:
+        """The penalty coefficients that each client adapts."""
         return {}
 
-    def across_rounds(self) -> dict[str, str]:
-        """For each coefficient: kept, averaged or reset between rounds (kept if not named)."""
-        return {}
+    def own(self, policy: Policy) -> PyTree:
+        """What else a client keeps between its rounds, as it is before the first."""
+        return ()
 
-    def penalty(self, coefficients: dict[str, PyTree], view: View) -> Float[Array, ""] | float:
+    def penalty(self, at: Local) -> Float[Array, ""] | float:
         """What is taken away from the local objective h_n, on a minibatch."""
         return 0.0
 
-    def gradient(self, gradient: P, step: Int[Array, ""]) -> P:
-        """The gradient that is applied for the `step`-th local gradient of the round."""
+    def gradient(self, gradient: P, at: Local) -> P:
+        """The gradient that is applied, given that of the objective on a minibatch."""
         return gradient
 
-    def adapt(self, coefficients: dict[str, PyTree], measured: Measured) -> dict[str, PyTree]:
+    def adapt(self, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
         """The coefficients for the next iteration."""
-        return coefficients
+        return at.coefficients
 
-    def distance_to_global(self, view: View) -> Float[Array, ""]:
+    def finish(self, ended: Ended) -> tuple[PyTree, PyTree]:
+        """What the client keeps after a round, and its message to the server beside its model."""
+        return ended.own, ()
+
+    def distance_to_global(self, at: Local) -> Float[Array, ""]:
         """The mean distance from the global policy over the states of a batch."""
-        distances = DISTANCES[self.distance](view.global_actions, view.actions)
-        return weighted_mean(distances, view.weight)
+        distances = DISTANCES[self.distance](at.global_actions, at.actions)
+        return weighted_mean(distances, at.batch.weight)
+
+    # On the server, in NumPy.
+
+    def shared(self, policy: Policy) -> PyTree:
+        """What is broadcast with the model, as it is before the first round."""
+        return ()
+
+    def gather(self, shared: PyTree, messages: Sequence[PyTree], clients: int) -> PyTree:
+        """What is broadcast next.
+
+        Args:
+            shared: what was broadcast.
+            messages: of the clients whose updates were accepted, by ascending number.
+            clients: N, how many there are in the federation.
+        """
+        return shared

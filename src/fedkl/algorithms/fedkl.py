@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from fedkl.algorithms.base import Algorithm, register_algorithm
-from fedkl.learning.adaptation import Bounds, capped, towards_target
-from fedkl.learning.policy_optimisation import Measured, View
-from fedkl.learning.settings import ACROSS_ROUNDS
+from fedkl.learning.adaptation import (
+    ACROSS_ROUNDS,
+    Bounds,
+    Coefficient,
+    capped,
+    check_bounds,
+    towards_target,
+)
+from fedkl.learning.policy_optimisation import Local, Measured
 from fedkl.settings import setting
 
 
@@ -30,18 +36,18 @@ class FedKL(Algorithm):
     )
     c1_across_rounds: str = setting("kept", "c1 between rounds", choices=ACROSS_ROUNDS, static=True)
 
-    def coefficients(self) -> dict[str, float]:
-        return {"c1": self.c1}
+    def __check_init__(self) -> None:
+        check_bounds("algorithm.c1_bounds", self.c1_bounds)
 
-    def across_rounds(self) -> dict[str, str]:
-        return {"c1": self.c1_across_rounds}
+    def coefficients(self) -> dict[str, Coefficient]:
+        return {"c1": Coefficient(self.c1, self.c1_bounds, self.c1_across_rounds)}
 
-    def penalty(self, coefficients: dict[str, PyTree], view: View) -> Float[Array, ""]:
-        return coefficients["c1"] * self.distance_to_global(view)
+    def penalty(self, at: Local) -> Float[Array, ""]:
+        return at.coefficients["c1"] * self.distance_to_global(at)
 
-    def adapt(self, coefficients: dict[str, PyTree], measured: Measured) -> dict[str, PyTree]:
+    def adapt(self, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
         bounds: Bounds = self.c1_bounds
         if self.c1_cap_by_advantage:
-            bounds = capped(bounds, measured.max_advantage, measured.d_global)
-        c1 = towards_target(coefficients["c1"], measured.d_global, self.d_global, bounds)
-        return coefficients | {"c1": c1}
+            bounds = capped(bounds, measured.max_advantage, measured.distance_global)
+        c1 = towards_target(at.coefficients["c1"], measured.distance_global, self.d_global, bounds)
+        return at.coefficients | {"c1": c1}

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from fedkl.algorithms.base import Algorithm, register_algorithm
-from fedkl.learning.policy_optimisation import View
+from fedkl.learning.policy_optimisation import Local
 from fedkl.settings import setting
 
 
@@ -26,6 +26,6 @@ class FedProx(Algorithm):
         0.5, "factor on mu ||theta - theta^t||^2 (the authors' code has 0.25)", above=0
     )
 
-    def penalty(self, coefficients: dict[str, PyTree], view: View) -> Float[Array, ""]:
-        gaps = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), view.policy, view.global_policy)
+    def penalty(self, at: Local) -> Float[Array, ""]:
+        gaps = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), at.policy, at.global_policy)
         return self.mu * self.mu_factor * jax.tree.reduce(jnp.add, gaps)

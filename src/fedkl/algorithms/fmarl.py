@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import jax
-from jaxtyping import Array, Int
 
 from fedkl.algorithms.base import Algorithm, P, register_algorithm
+from fedkl.learning.policy_optimisation import Local
 from fedkl.settings import setting
 
 
@@ -26,12 +26,12 @@ class FMARL(Algorithm):
         static=True,
     )
 
-    def gradient(self, gradient: P, step: Int[Array, ""]) -> P:
+    def gradient(self, gradient: P, at: Local) -> P:
         leaves, structure = jax.tree.flatten(gradient)
         counts = (
-            [step] * len(leaves)
+            [at.step] * len(leaves)
             if self.counter == "step"
-            else [step * len(leaves) + v for v in range(len(leaves))]
+            else [at.step * len(leaves) + v for v in range(len(leaves))]
         )
         decayed = [g * self.decay ** (j / 2) for g, j in zip(leaves, counts, strict=True)]
         return jax.tree.unflatten(structure, decayed)

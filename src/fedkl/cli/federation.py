@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -14,9 +13,12 @@ from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console
 from fedkl.drawing import check_target, write_video
 from fedkl.errors import UserError
-from fedkl.federation.loop import Federation
 from fedkl.progress import RoundProgress, bar, number
 from fedkl.runs import RunDirectory, TensorBoardSink, strict_json
+from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
+from fedkl.server.loop import Federation
+from fedkl.server.records import Record
+from fedkl.server.selection import SELECTORS
 from fedkl.worlds import WORLDS, SharedWorld
 
 
@@ -32,9 +34,9 @@ def train(options: argparse.Namespace) -> None:
         name = Path(options.preset).name.removesuffix(".toml")
         options.run = Path("runs") / f"{name}-{chosen.algorithm.name}-seed{chosen.seed}"
     # What cannot work is refused before anything is written.
-    Federation(chosen)
+    federation = Federation(chosen)
     sink = _sink(options)
-    _go_on(training.create(chosen, options.run), sink)
+    _go_on(training.create(chosen, options.run), federation, sink)
 
 
 def resume(options: argparse.Namespace) -> None:
@@ -42,7 +44,8 @@ def resume(options: argparse.Namespace) -> None:
     if compare.is_comparison(options.run):
         _compare(options.run)
     else:
-        _go_on(RunDirectory.open(options.run), _sink(options))
+        run = RunDirectory.open(options.run)
+        _go_on(run, Federation(config.from_mapping(run.config())), _sink(options))
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -131,8 +134,9 @@ def report(options: argparse.Namespace) -> None:
 
     if options.target is not None and not math.isfinite(options.target):
         raise UserError(f"--target must be a finite number, not {options.target}")
-    page = write_report(options.run, options.target)
-    print_table(load_runs(options.run), console.out, options.target)
+    runs = load_runs(options.run)
+    page = write_report(options.run, runs, options.target)
+    print_table(runs, console.out, options.target)
     console.out.print(f"report: {page}", soft_wrap=True)
 
 
@@ -141,6 +145,10 @@ def list_(options: argparse.Namespace) -> None:
         ("presets", config.presets()),
         ("algorithms", {name: ALGORITHMS[name].summary for name in ALGORITHMS}),
         ("worlds", {name: WORLDS[name].summary for name in WORLDS}),
+        ("reducers (aggregation.reduce)", {name: REDUCERS[name].summary for name in REDUCERS}),
+        ("transforms (aggregation.each)", {n: TRANSFORMS[n].summary for n in TRANSFORMS}),
+        ("server steps (aggregation.step)", {name: STEPS[name].summary for name in STEPS}),
+        ("selectors (selection.name)", {name: SELECTORS[name].summary for name in SELECTORS}),
     ):
         console.out.print(title)
         table = Table.grid(padding=(0, 2))
@@ -153,18 +161,18 @@ def _sink(options: argparse.Namespace) -> TensorBoardSink | None:
     return TensorBoardSink(options.run / "tensorboard") if options.tensorboard else None
 
 
-def _go_on(run: RunDirectory, sink: TensorBoardSink | None) -> None:
-    settings = config.from_mapping(run.config())
+def _go_on(run: RunDirectory, federation: Federation, sink: TensorBoardSink | None) -> None:
+    settings = federation.config
     label = f"{settings.preset} {settings.algorithm.name} seed {settings.seed}"
     screen = console.err if console.err.is_terminal else console.out
     with RoundProgress(screen, settings.federation.rounds) as progress:
 
-        def watch(record: dict[str, Any]) -> None:
+        def watch(record: Record) -> None:
             progress.show(record)
             if sink is not None:
                 sink.write(record)
 
-        training.go_on(run, watch, _warn)
+        training.go_on(run, watch, _warn, federation)
     if sink is not None:
         sink.close()
     summary = run.summary() or {}
@@ -190,8 +198,9 @@ def _compare(path: Path) -> None:
             show=lambda line: console.out.print(line, soft_wrap=True),
             tick=lambda: show_done(compare.rounds_done(path, plan)),
         )
-    page = write_report(path)
-    print_table(load_runs(path), console.out)
+    results = load_runs(path)
+    page = write_report(path, results)
+    print_table(results, console.out)
     console.out.print(f"report: {page}", soft_wrap=True)
 
 

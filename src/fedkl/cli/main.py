@@ -11,11 +11,11 @@ from typing import NoReturn
 
 from fedkl.cli import console
 from fedkl.cli.parser import parser
-from fedkl.errors import UserError
+from fedkl.errors import StalledError, UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command and exits: 0 done, 2 the user can mend it, 130 interrupted."""
+    """Runs a command and exits: 0 done, 2 the user can mend it, 3 stalled, 130 interrupted."""
     console.open_streams()
     options = parser().parse_args(arguments)
     try:
@@ -23,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UserError as error:
         console.say(str(error))
         sys.exit(2)
+    except StalledError as error:
+        console.say(str(error))
+        sys.exit(3)
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not try to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -73,7 +73,7 @@ def _add_federation(commands: _Commands) -> None:
             action="append",
             default=[],
             metavar="FILE.py",
-            help="a file that registers an algorithm or a world of your own",
+            help="a file that registers an algorithm, a world or a link of the server of your own",
         )
 
     sub = command("train", "train", "train one policy across the clients of a preset", trains=True)
@@ -115,7 +115,7 @@ def _add_federation(commands: _Commands) -> None:
     add_run(sub)
     sub.add_argument("--target", type=float, metavar="R", help="return for 'rounds to target'")
 
-    command("list", "list_", "the presets, algorithms and worlds there are")
+    command("list", "list_", "the presets, algorithms, worlds and links of the server there are")
 
 
 def _add_theory(commands: _Commands) -> None:

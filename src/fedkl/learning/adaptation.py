@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from fedkl.errors import UserError
+
 Number = Float[Array, ""] | float
 Bounds = tuple[Number, Number]
+
+ACROSS_ROUNDS = ("kept", "averaged", "reset")
+"""What becomes of an adaptive coefficient between rounds: every client keeps its own, the server
+averages it with the parameters and sends it back, or it starts anew."""
+
+
+class Coefficient(NamedTuple):
+    """A penalty coefficient that each client adapts."""
+
+    first: float
+    bounds: tuple[float, float]
+    """It never leaves these; a client that sends one that does is not believed."""
+    across_rounds: str = "kept"
+    """One of `ACROSS_ROUNDS`."""
+
+
+def check_bounds(where: str, bounds: tuple[float, float]) -> None:
+    """Refuses a range whose ends are the wrong way round.
+
+    Raises:
+        UserError: names the setting.
+    """
+    low, high = bounds
+    if low > high:
+        raise UserError(f"{where} must be in ascending order, not {low}, {high}")
 
 
 def towards_target(

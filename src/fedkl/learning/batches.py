@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fedkl.learning import advantage, critic, statistics
 from fedkl.learning.networks import MLP
 from fedkl.learning.policy_optimisation import Policies, PolicyBatch
-from fedkl.learning.rollout import Trajectories
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
+from fedkl.learning.trajectories import Trajectories
+
+
+@runtime_checkable
+class HasSettings(Protocol):
+    """Whatever holds the settings of local training."""
+
+    @property
+    def learner(self) -> LearnerSettings: ...
+    @property
+    def critic(self) -> CriticSettings: ...
 
 
 def batches(
-    learner: LearnerSettings,
-    settings: CriticSettings,
+    task: HasSettings,
     policies: Policies,
     value_net: MLP,
     seen: Moments | None,
@@ -25,21 +36,21 @@ def batches(
     """Advantages and targets of an iteration's episodes, flattened to samples.
 
     Args:
-        learner: discount, advantages.
-        settings: which targets the critic learns from.
+        task: for discount and advantages, and which targets the critic learns from.
         policies: pi_{i-1}, which ran the episodes, and pi^t.
         value_net: the critic as it is.
         seen: the statistics that pi_{i-1} saw with.
         data: the episodes.
         reward: their rewards, scaled.
     """
+    learner = task.learner
     observation = statistics.standardise(seen, data.observation, learner.observation_clip)
     last = statistics.standardise(seen, data.last_observation, learner.observation_clip)
     value = critic.values(value_net, observation)
     last_value = critic.values(value_net, last) * learner.bootstrap_truncation
     after = (last_value, data.terminated, data.mask, learner.discount)
     gain = advantage.advantages(reward, value, *after, learner.gae_lambda)
-    if settings.targets == "gae":
+    if task.critic.targets == "gae":
         target = gain + value
     else:
         target = advantage.advantages(reward, value, *after, 1.0) + value

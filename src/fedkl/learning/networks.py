@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from fedkl.arrays import Scalar
+
 
 class MLP(eqx.Module):
     """Dense layers with tanh between them.
@@ -21,7 +23,7 @@ class MLP(eqx.Module):
     weights: tuple[Float[Array, "i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
 
-    def __init__(self, sizes: Sequence[int], key: PRNGKeyArray, output_scale: float = 1.0) -> None:
+    def __init__(self, sizes: Sequence[int], key: PRNGKeyArray, output_scale: Scalar = 1.0) -> None:
         """Args:
         sizes: width of the input, of every hidden layer, and of the output.
         key: for the initial weights.

@@ -10,7 +10,7 @@ where `penalty` is what the algorithm adds: c1 E[ sqrt(KL(pi^t || pi) / 2) ] for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from fedkl.learning.distributions import Distribution
 from fedkl.learning.minibatches import weighted_mean
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.statistics import Moments
 
 if TYPE_CHECKING:
     from fedkl.algorithms.base import Algorithm
@@ -43,29 +44,6 @@ class PolicyBatch(NamedTuple):
     """1 for a real step, 0 for padding after an episode's end."""
 
 
-class View(NamedTuple):
-    """The local policy pi beside the global one pi^t, on a batch of states."""
-
-    policy: Policy
-    actions: Distribution
-    """pi(. | s) for each state."""
-    global_policy: Policy
-    global_actions: Distribution
-    """pi^t(. | s) for each state."""
-    weight: Float[Array, " m"]
-    """1 for a real state, 0 for padding."""
-
-
-class Measured(NamedTuple):
-    """What an iteration measured over its whole batch."""
-
-    kl_local: Float[Array, ""]
-    """Mean KL(pi_{i-1} || pi_i)."""
-    d_global: Float[Array, ""]
-    """Mean distance between pi^t and pi_i, in the algorithm's distance."""
-    max_advantage: Float[Array, ""]
-
-
 class Policies(NamedTuple):
     """The two fixed policies of an iteration."""
 
@@ -75,40 +53,107 @@ class Policies(NamedTuple):
     """pi^t."""
 
 
-def view(policy: Policy, policies: Policies, batch: PolicyBatch) -> View:
-    """`policy` beside the global one on the states of `batch`."""
-    return View(
-        policy,
-        policy(batch.observation),
-        policies.broadcast,
-        policies.broadcast.distribution(batch.broadcast),
-        batch.weight,
+class Iteration(NamedTuple):
+    """What stays as it is for a whole iteration."""
+
+    policies: Policies
+    coefficients: dict[str, Float[Array, ""]]
+    """c2 and those of the algorithm."""
+    own: Any
+    """What the client keeps for the algorithm."""
+    shared: Any
+    """What the algorithm has the server broadcast."""
+    statistics: Moments | None
+    """What observations are standardised with."""
+    number: Int[Array, ""]
+    """i - 1."""
+    key: PRNGKeyArray
+
+
+class Local(NamedTuple):
+    """All that an algorithm's hooks may look at: the local policy pi beside the global one pi^t on
+    a batch of states, and where in the round that is.
+
+    What a hook does not look at costs nothing: it is not computed.
+    """
+
+    coefficients: dict[str, Float[Array, ""]]
+    """c2 and those of the algorithm."""
+    own: Any
+    """What the client keeps for the algorithm."""
+    shared: Any
+    """What the algorithm has the server broadcast."""
+    policy: Policy
+    """pi."""
+    actions: Distribution
+    """pi(. | s) for each state."""
+    global_policy: Policy
+    """pi^t."""
+    global_actions: Distribution
+    """pi^t(. | s) for each state."""
+    batch: PolicyBatch
+    """The states, what was done there and what came of it; `weight` is 0 for padding."""
+    statistics: Moments | None
+    """What observations were standardised with."""
+    iteration: Int[Array, ""]
+    """Of the round, from 0."""
+    step: Int[Array, ""]
+    """Gradient steps of the round before this one."""
+    key: PRNGKeyArray
+    """For the algorithm's own use; another one in each step."""
+
+
+class Measured(NamedTuple):
+    """What an iteration measured over its whole batch."""
+
+    kl_local: Float[Array, ""]
+    """Mean KL(pi_{i-1} || pi_i)."""
+    distance_global: Float[Array, ""]
+    """Mean distance between pi^t and pi_i, in the algorithm's distance."""
+    max_advantage: Float[Array, ""]
+
+
+class Learning(NamedTuple):
+    """A policy on its way through gradient steps."""
+
+    policy: Policy
+    optimiser: PyTree
+    scale: Float[Array, ""]
+    """Factor on the step size (below 1 after the guard acted)."""
+
+
+def look(now: Iteration, policy: Policy, batch: PolicyBatch, step: Int[Array, ""] | int) -> Local:
+    """What a hook sees of `policy` on the states of `batch`."""
+    return Local(
+        coefficients=now.coefficients,
+        own=now.own,
+        shared=now.shared,
+        policy=policy,
+        actions=policy(batch.observation),
+        global_policy=now.policies.broadcast,
+        global_actions=now.policies.broadcast.distribution(batch.broadcast),
+        batch=batch,
+        statistics=now.statistics,
+        iteration=now.number,
+        step=jnp.asarray(step),
+        key=jax.random.fold_in(now.key, step),
     )
 
 
 def objective(
-    policy: Policy,
-    policies: Policies,
-    batch: PolicyBatch,
-    algorithm: Algorithm,
-    coefficients: dict[str, PyTree],
-    ratio_bounds: tuple[float, float],
+    algorithm: Algorithm, learner: LearnerSettings, now: Iteration, at: Local
 ) -> Float[Array, ""]:
     """h_n on a minibatch."""
-    now = view(policy, policies, batch)
-    ratio = jnp.exp(now.actions.log_prob(batch.action) - batch.log_prob)
-    gain = weighted_mean(jnp.clip(ratio, *ratio_bounds) * batch.advantage, batch.weight)
-    return (
-        gain
-        - algorithm.penalty(coefficients, now)
-        - coefficients["c2"] * kl_local(now, policies, batch)
-    )
+    batch = at.batch
+    ratio = jnp.exp(at.actions.log_prob(batch.action) - batch.log_prob)
+    gain = weighted_mean(jnp.clip(ratio, *learner.ratio_bounds) * batch.advantage, batch.weight)
+    return gain - algorithm.penalty(at) - at.coefficients["c2"] * kl_local(now, at)
 
 
-def kl_local(now: View, policies: Policies, batch: PolicyBatch) -> Float[Array, ""]:
-    """Mean KL(pi_{i-1} || pi) over the states of `batch`."""
-    previous = policies.previous.distribution(batch.previous)
-    return weighted_mean(previous.kl(now.actions), batch.weight)
+def kl_local(now: Iteration, at: Local) -> Float[Array, ""]:
+    """Mean KL(pi_{i-1} || pi) over the states of a batch."""
+    previous = now.policies.previous.distribution(at.batch.previous)
+    return weighted_mean(previous.kl(at.actions), at.batch.weight)
 
 
 def optimiser(learner: LearnerSettings) -> optax.GradientTransformation:
@@ -119,15 +164,17 @@ def optimiser(learner: LearnerSettings) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(learner.max_gradient_norm), rule)
 
 
+def gradient_steps(learner: LearnerSettings, batch: PolicyBatch) -> int:
+    """How many gradient steps an iteration takes."""
+    return minibatches.count(batch.weight.shape[0], learner.epochs, learner.minibatch)
+
+
 def improve_policy(
     algorithm: Algorithm,
     learner: LearnerSettings,
-    policies: Policies,
-    optimiser_state: PyTree,
+    now: Iteration,
+    start: Learning,
     batch: PolicyBatch,
-    coefficients: dict[str, PyTree],
-    scale: Float[Array, ""],
-    iteration: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> tuple[Policy, PyTree]:
     """E epochs of minibatch gradient steps on h_n, from pi_{i-1} on (phase 1 of the paper).
@@ -135,39 +182,33 @@ def improve_policy(
     Args:
         algorithm: adds its penalty and may change the gradient.
         learner: epochs, minibatch, optimiser.
-        policies: pi_{i-1} and pi^t.
-        optimiser_state: the policy optimiser's state.
+        now: the iteration.
+        start: pi_{i-1}, with its optimiser.
         batch: the iteration's data.
-        coefficients: c2 and the algorithm's.
-        scale: factor on the step size (below 1 after the guard acted).
-        iteration: i - 1, to number the gradient steps of the round.
         key: for the shuffling.
 
     Returns:
         pi_i and the optimiser's state.
     """
-    steps = minibatches.count(batch.weight.shape[0], learner.epochs, learner.minibatch)
+    before = now.number * gradient_steps(learner, batch)
 
     def gradient(policy: Policy, part: PolicyBatch, step: Int[Array, ""]) -> Policy:
-        ascent = jax.grad(objective)(
-            policy, policies, part, algorithm, coefficients, learner.ratio_bounds
-        )
-        descent = jax.tree.map(jnp.negative, ascent)
-        return algorithm.gradient(descent, iteration * steps + step)
+        def h(policy: Policy) -> Float[Array, ""]:
+            return objective(algorithm, learner, now, look(now, policy, part, before + step))
+
+        descent = jax.tree.map(jnp.negative, jax.grad(h)(policy))
+        return algorithm.gradient(descent, look(now, policy, part, before + step))
 
     batches = minibatches.shuffled(batch, learner.epochs, learner.minibatch, key)
     return minibatches.descend(
-        gradient, optimiser(learner), policies.previous, optimiser_state, batches, scale
+        gradient, optimiser(learner), start.policy, start.optimiser, batches, start.scale
     )
 
 
-def measure(
-    algorithm: Algorithm, policy: Policy, policies: Policies, batch: PolicyBatch
-) -> Measured:
+def measure(algorithm: Algorithm, now: Iteration, at: Local) -> Measured:
     """The divergences of pi_i that phases 2 and 3 compare with their targets."""
-    now = view(policy, policies, batch)
     return Measured(
-        kl_local(now, policies, batch),
-        algorithm.distance_to_global(now),
-        jnp.max(jnp.abs(batch.advantage)),
+        kl_local(now, at),
+        algorithm.distance_to_global(at),
+        jnp.max(jnp.abs(at.batch.advantage)),
     )

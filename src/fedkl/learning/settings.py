@@ -6,11 +6,8 @@ import math
 
 import equinox as eqx
 
+from fedkl.learning.adaptation import ACROSS_ROUNDS, Coefficient, check_bounds
 from fedkl.settings import setting
-
-ACROSS_ROUNDS = ("kept", "averaged", "reset")
-"""What becomes of an adaptive coefficient between rounds: every client keeps its own, the server
-averages it with the parameters and sends it back, or it starts anew."""
 
 
 class LearnerSettings(eqx.Module):
@@ -73,6 +70,22 @@ class LearnerSettings(eqx.Module):
         high=1,
         static=True,
     )
+    outliers_beyond: float = setting(
+        20.0,
+        "observations and rewards further than this from their batch's mean enter the running "
+        "statistics as if they were there, in units of the batch's deviation plus the size of its "
+        "mean (at least 1)",
+        above=1,
+        infinite=True,
+    )
+
+    def __check_init__(self) -> None:
+        check_bounds("learner.c2_bounds", self.c2_bounds)
+        check_bounds("learner.ratio_bounds", self.ratio_bounds)
+
+    def coefficients(self) -> dict[str, Coefficient]:
+        """c2, the coefficient of the local penalty."""
+        return {"c2": Coefficient(self.c2, self.c2_bounds, self.c2_across_rounds)}
 
 
 class CriticSettings(eqx.Module):

@@ -7,16 +7,24 @@ and float64 NumPy arrays on the server alike.
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
+
+from fedkl.arrays import AnyArray, Scalar
+
+MOST_PASSES = 1000
+"""Over a batch, in search of outliers; each takes at least a hundredth off the farthest."""
+LARGEST = 1e15
+"""A reading beyond this is cut to it: the sum of squares must not overflow."""
 
 
 class Moments(eqx.Module):
     """Count, mean, and sum of squared deviations from the mean."""
 
-    count: Float[Array, ""]
-    mean: Float[Array, "*f"]
-    squares: Float[Array, "*f"]
+    count: Float[AnyArray, ""]
+    mean: Float[AnyArray, "*f"]
+    squares: Float[AnyArray, "*f"]
 
 
 def empty(*shape: int) -> Moments:
@@ -24,13 +32,51 @@ def empty(*shape: int) -> Moments:
     return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
-def of_batch(x: Float[Array, "*b *f"], weights: Bool[Array, "*b"]) -> Moments:
-    """The moments of a batch, over the entries whose weight is true."""
+def of_batch(x: Float[Array, "*d"], weights: Shaped[Array, "*b"]) -> Moments:
+    """The moments of a batch, over the entries whose weight is true, or 1.
+
+    Args:
+        x: the entries, along the first axes.
+        weights: of each entry.
+    """
     axes = tuple(range(weights.ndim))
     w = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(x.dtype)
     count = jnp.sum(w)
     mean = jnp.sum(w * x, axis=axes) / jnp.maximum(count, 1)
     return Moments(count, mean, jnp.sum(w * (x - mean) ** 2, axis=axes))
+
+
+def without_outliers(
+    x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: Scalar
+) -> Float[Array, "*d"]:
+    """A batch whose outliers were pulled in; the very same numbers if there are none.
+
+    One broken sensor reading must not set the scale that everybody sees with. An outlier is further
+    from the mean than `limit` times the deviation and the size of the mean together (at least 1:
+    what was constant but for one honest jump of an ordinary size has no outlier). It stretches the
+    deviation that it is measured in, so it is pulled in again and again, until it is none. A batch
+    of at most limit^2 entries has no outliers, whatever is in it.
+    """
+    mask = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(bool)
+
+    def reach(moments: Moments) -> Float[AnyArray, "*f"]:
+        spread = jnp.sqrt(moments.squares / jnp.maximum(moments.count, 1))
+        return limit * (spread + jnp.maximum(1.0, jnp.abs(moments.mean)))
+
+    def outlying(now: tuple[Moments, Array, Array]) -> Bool[Array, ""]:
+        moments, x, passes = now
+        # A little more, so that a pass takes at least that little off the farthest.
+        far = jnp.any(mask & (jnp.abs(x - moments.mean) > 1.01 * reach(moments)))
+        return far & (passes < MOST_PASSES)
+
+    def pulled_in(now: tuple[Moments, Array, Array]) -> tuple[Moments, Array, Array]:
+        moments, x, passes = now
+        x = jnp.clip(x, moments.mean - reach(moments), moments.mean + reach(moments))
+        return of_batch(x, weights), x, passes + 1
+
+    x = jnp.clip(x, -LARGEST, LARGEST)
+    start = (of_batch(x, weights), x, jnp.zeros((), int))
+    return jax.lax.while_loop(outlying, pulled_in, start)[1]
 
 
 def merge(a: Moments, b: Moments) -> Moments:
@@ -60,18 +106,14 @@ def deviation(moments: Moments, floor: float = 1e-4) -> Float[Array, "*f"]:
     return jnp.where(moments.count > 1, jnp.maximum(jnp.sqrt(variance), floor), 1.0)
 
 
-def standardise(
-    moments: Moments | None, x: Float[Array, "*b *f"], clip: Float[Array, ""] | float
-) -> Float[Array, "*b *f"]:
+def standardise(moments: Moments | None, x: Float[Array, "*d"], clip: Scalar) -> Float[Array, "*d"]:
     """x with the moments' mean taken away, in deviations, clipped; x itself if there are none."""
     if moments is None:
         return x
     return jnp.clip((x - moments.mean) / deviation(moments), -clip, clip)
 
 
-def rescale(
-    moments: Moments | None, x: Float[Array, "*b"], clip: Float[Array, ""] | float
-) -> Float[Array, "*b"]:
+def rescale(moments: Moments | None, x: Float[Array, "*b"], clip: Scalar) -> Float[Array, "*b"]:
     """x in deviations, clipped, its mean left where it is; x itself if there are none."""
     if moments is None:
         return x

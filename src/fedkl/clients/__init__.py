@@ -1,0 +1,1 @@
+"""What a client does: local training, evaluation, recording; and what it keeps."""

@@ -1,0 +1,7 @@
+"""Where work runs that is asked of clients. The server's loop is the same for every engine."""
+
+from fedkl.engines.base import Engine, Failure, Job
+from fedkl.engines.in_process import InProcess
+from fedkl.engines.shared_world import InSharedWorld
+
+__all__ = ["Engine", "Failure", "InProcess", "InSharedWorld", "Job"]

@@ -1,0 +1,140 @@
+"""What an engine is: where the clients are that work is asked of.
+
+Clients' own states live behind the engine and nobody else sees them. What a client would keep after
+a round is pending until the server has accepted its update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
+
+import numpy as np
+from jaxtyping import UInt32
+
+from fedkl.clients.state import ClientState, Model, problem_with_state
+from fedkl.clients.work import Work
+
+R = TypeVar("R")
+
+Words = UInt32[np.ndarray, " w"]
+"""A JAX key as plain numbers (`jax.random.key_data`), which can be sent anywhere."""
+
+
+class Job(NamedTuple):
+    """Work that is asked of one client."""
+
+    client: int
+    key: Words
+    since: int = 0
+    """The round in which the server last accepted an update of this client; 0: never yet. A client
+    on its own disk may be ahead of a server that was resumed from an older checkpoint, or not yet
+    have heard that its update was accepted: it goes on from its state of this round."""
+    model: Model | None = None
+    """What this client starts from, if not what all others do (its region's model)."""
+
+
+class Report(TypedDict, total=False):
+    """What an engine has to say of the work done so far."""
+
+    simulators_replaced: int
+    """Processes that died, hung or came to harm."""
+
+
+class Failure(NamedTuple):
+    """Why there is no answer of a client."""
+
+    reason: str
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where the clients are."""
+
+    def run(
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+    ) -> Iterator[tuple[int, R | Failure]]:
+        """Has the work done, and yields every client's answer as NumPy arrays, as they come.
+
+        Args:
+            work: what is asked.
+            model: what is broadcast.
+            jobs: of whom it is asked.
+            key: for what clients share, if their world is one.
+        """
+
+    def keep(self, round: int, clients: Sequence[int]) -> None:
+        """The server has accepted these clients' updates: what was pending becomes their own, as of
+        the round with that number. Whatever else is pending is forgotten."""
+
+    def save(self) -> Mapping[int, ClientState]:
+        """The own states of the clients that have one, to be saved with the server's; none where
+        clients save theirs themselves."""
+
+    def restore(self, saved: Mapping[int, ClientState]) -> None:
+        """Goes back to what `save` gave."""
+
+    def report(self) -> Report:
+        """What the engine itself has to say of the work done so far, for the log."""
+
+    def close(self) -> None:
+        """Ends whatever the engine has started."""
+
+
+class Rows:
+    """Clients' states in memory: the same for everybody until a client has one of its own.
+
+    A federation of 100,000 clients, of which ten have trained, thus holds eleven states.
+    """
+
+    def __init__(self, first: ClientState) -> None:
+        """Args:
+        first: every client's state before its first round.
+        """
+        self.first = first
+        self._own: dict[int, ClientState] = {}
+        self._pending: dict[int, ClientState] = {}
+
+    def __getitem__(self, client: int) -> ClientState:
+        return self._own.get(client, self.first)
+
+    def propose(self, client: int, after: ClientState | None, answer: R) -> R | Failure:
+        """Makes a new state pending; an answer whose state nobody could go on from is a failure."""
+        if after is None:
+            return answer
+        if problem := problem_with_state(self[client], after):
+            return Failure(problem)
+        self._pending[client] = after
+        return answer
+
+    def keep(self, clients: Sequence[int]) -> None:
+        """What was pending for these clients becomes their own; the rest is forgotten."""
+        self._own |= {client: self._pending[client] for client in clients}
+        self._pending = {}
+
+    def save(self) -> Mapping[int, ClientState]:
+        """The states of all clients that have one of their own."""
+        return self._own
+
+    def restore(self, saved: Mapping[int, ClientState]) -> None:
+        """Goes back to what `save` gave."""
+        self._own, self._pending = dict(saved), {}
+
+
+def parts_of(jobs: Sequence[Job], model: Model, width: int) -> list[tuple[Model, list[Job]]]:
+    """Jobs that start from the same model, at most `width` together.
+
+    Args:
+        jobs: all of them.
+        model: what those start from that have no model of their own.
+        width: how many go into one call.
+    """
+    groups: dict[int, tuple[Model, list[Job]]] = {}
+    for job in jobs:
+        own = model if job.model is None else job.model
+        groups.setdefault(id(own), (own, []))[1].append(job)
+    return [
+        (own, same[i : i + width])
+        for own, same in groups.values()
+        for i in range(0, len(same), width)
+    ]

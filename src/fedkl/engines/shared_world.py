@@ -1,0 +1,279 @@
+"""The engine for worlds that clients share: one simulation on the host, every client in it.
+
+An iteration runs the simulation once, with every selected client acting by its own policy, and then
+trains the clients, a thread for each core (on an accelerator, all in one vmapped call). A client's
+critic is needed only when the next episode is over, so it is fitted while the simulator runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt32
+
+from fedkl.clients import round as local
+from fedkl.clients.acting import Behaviour, actors, seeds_of
+from fedkl.clients.round import Carry, News, Start, Trained
+from fedkl.clients.sources import Recording
+from fedkl.clients.sources.hosted import recording, trajectories
+from fedkl.clients.state import ClientState, Metrics, Model, Task
+from fedkl.clients.work import Evaluate, Record, Train, Work
+from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
+from fedkl.learning.critic import CriticBatch
+from fedkl.learning.trajectories import Trajectories, episodes_for
+from fedkl.processes import cores
+from fedkl.simulators.actors import Actor
+from fedkl.simulators.base import Seed
+from fedkl.simulators.episodes import Episode
+from fedkl.simulators.episodes import Job as EpisodeJob
+from fedkl.simulators.pool import Workers
+from fedkl.worlds.base import SharedWorld
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+EPISODES_AT_ONCE = 100
+"""Kept in memory until their returns are known."""
+
+
+class _Begun(NamedTuple):
+    """What a client starts its round with."""
+
+    carry: Carry
+    actor: Actor
+    run_words: UInt32[Array, "i w"]
+    """The words of every iteration's key for acting."""
+
+
+class _Step(NamedTuple):
+    """What the policy's part of an iteration leaves."""
+
+    carry: Carry
+    batch: CriticBatch
+    metrics: Metrics
+    actor: Actor
+
+
+def _begin(task: Task, start: Start) -> _Begun:
+    carry = local.begin(task, start)
+    indices = jnp.arange(task.learner.iterations)
+    words = jax.vmap(lambda i: jax.random.key_data(local.keys_of(start.key, i).run))(indices)
+    return _Begun(carry, local.behaviour(task, start, carry).actor(), words)
+
+
+def _improve(
+    task: Task,
+    start: Start,
+    carry: Carry,
+    data: Trajectories,
+    news: News,
+    index: Int[Array, ""],
+) -> _Step:
+    after, batch, metrics = local.improve(task, start, carry, data, news, index)
+    return _Step(after, batch, metrics, local.behaviour(task, start, after).actor())
+
+
+def _global(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
+    seen = local.seen_with(model, client)
+    return Behaviour(task.learner, model.policy, seen, client.iterations, deterministic).actor()
+
+
+# One call for each part: while other threads keep the cores busy, every call waits its turn.
+_EACH = Start(None, 0, 0)  # type: ignore[arg-type]  # which axis of each is the client's
+_begin_all = jax.jit(jax.vmap(_begin, in_axes=(None, _EACH)))
+_notice_all = jax.jit(jax.vmap(local.notice, in_axes=(None, 0)))
+_improve_all = jax.jit(jax.vmap(_improve, in_axes=(None, _EACH, 0, 0, 0, None)))
+_fit_all = jax.jit(jax.vmap(local.fit_critic, in_axes=(None, _EACH, 0, 0, None)))
+_finish_all = jax.jit(jax.vmap(local.finish, in_axes=(None, _EACH, 0, 0)))
+_global_all = jax.jit(
+    jax.vmap(_global, in_axes=(None, None, 0, None)), static_argnames="deterministic"
+)
+
+
+class InSharedWorld:
+    """Trains the selected clients side by side in their common simulation.
+
+    Clients that are not selected act with the global policy.
+    """
+
+    def __init__(self, task: Task, first: ClientState, at_once: int) -> None:
+        """Args:
+        task: world, algorithm and settings of local training.
+        first: every client's state before its first round.
+        at_once: how many clients are trained in one vmapped call.
+
+        Raises:
+            UserError: the simulator cannot run here.
+        """
+        assert isinstance(task.world, SharedWorld)
+        self._task = task
+        self._rows = Rows(first)
+        self._agents = range(task.world.agents)
+        self._horizon = task.world.horizon
+        self._workers = Workers(task.world.simulator(), task.world.patience)
+        self._at_once = at_once
+        self._improving = ThreadPoolExecutor(len(cores()))
+        # A core is left to the simulator, which is what the next iteration waits for.
+        self._fitting = ThreadPoolExecutor(max(1, len(cores()) - 1))
+
+    def run(
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+    ) -> Iterator[tuple[int, R | Failure]]:
+        """Every client's answer; all act in the same episodes, whoever is asked."""
+        (seed,) = seeds_of(key)
+        answers: Iterator[tuple[int, Any]]
+        match work:
+            case Train():
+                answers = self._train(model, jobs, seed)
+            case Evaluate():
+                answers = self._evaluate(work, model, jobs, seed)
+            case Record():
+                answers = self._record(work, model, jobs, seed)
+            case _:
+                raise TypeError(f"clients that share a world cannot be asked to {work.name}")
+        yield from answers
+
+    def keep(self, round: int, clients: Sequence[int]) -> None:
+        """What was pending for these clients becomes their own."""
+        self._rows.keep(clients)
+
+    def save(self) -> Mapping[int, ClientState]:
+        """The states of all clients that have trained."""
+        return self._rows.save()
+
+    def restore(self, saved: Mapping[int, ClientState]) -> None:
+        """Goes back to what `save` gave."""
+        self._rows.restore(saved)
+
+    def report(self) -> Report:
+        """How many simulators were replaced so far, because they died, hung or lost vehicles."""
+        return {"simulators_replaced": self._workers.replaced}
+
+    def close(self) -> None:
+        """Ends the simulators."""
+        self._workers.close()
+
+    def _train(
+        self, model: Model, jobs: Sequence[Job], seed: Seed
+    ) -> Iterator[tuple[int, Trained | Failure]]:
+        """One local round for each of the jobs' clients, all in the same episodes."""
+        groups = [
+            _Group(self._task, own, part, self._rows)
+            for own, part in parts_of(jobs, model, self._at_once)
+        ]
+        everybody = self._following(model)
+        fitted: list[Future[None]] = []
+        for i in range(self._task.learner.iterations):
+            episodes_of_it = []
+            for e in range(episodes_for(self._task.world, self._task.learner.steps)):
+                own = {c: actor for group in groups for c, actor in group.actors(i, e).items()}
+                episodes_of_it.append(self._job(everybody, seed.fold(i, e), own))
+            episodes = self._workers.run(episodes_of_it)
+            improved = [
+                self._improving.submit(group.improve, i, episodes, before)
+                for group, before in zip_longest(groups, fitted)
+            ]
+            for future in improved:
+                future.result()
+            fitted = [self._fitting.submit(group.fit_critic, i) for group in groups]
+        for future in fitted:
+            future.result()
+        for group in groups:
+            for client, trained, after in group.finish():
+                yield client, self._rows.propose(client, after, trained)
+
+    def _evaluate(
+        self, work: Evaluate, model: Model, jobs: Sequence[Job], seed: Seed
+    ) -> Iterator[tuple[int, Float[np.ndarray, " e"]]]:
+        """Returns of the global policy, driven by all clients at once."""
+        everybody = self._following(model, work.deterministic)
+        returns = []
+        for start in range(0, work.episodes, EPISODES_AT_ONCE):
+            numbers = range(start, min(start + EPISODES_AT_ONCE, work.episodes))
+            episodes = self._workers.run([self._job(everybody, seed.fold(e), {}) for e in numbers])
+            returns += [episode.returns() for episode in episodes]
+        of_each = np.stack(returns, axis=1)
+        for job in jobs:
+            yield job.client, of_each[job.client]
+
+    def _record(
+        self, work: Record, model: Model, jobs: Sequence[Job], seed: Seed
+    ) -> Iterator[tuple[int, Recording]]:
+        """One episode, in which all clients drive; rewards are those of the asked."""
+        everybody = self._following(model, work.deterministic)
+        job = self._job(everybody, seed, {})._replace(pictures=True)
+        (episode,) = self._workers.run([job])
+        for asked in jobs:
+            yield asked.client, recording(episode, asked.client, None)
+
+    def _following(self, model: Model, deterministic: bool = False) -> Actor:
+        """All clients, stacked, as they act when they follow the global policy."""
+        states = [self._rows[client] for client in self._agents]
+        stacked = jax.tree.map(lambda *x: np.stack(x), *states)
+        return jax.device_get(_global_all(self._task, model, stacked, deterministic))
+
+    def _job(self, everybody: Actor, seed: Seed, own: dict[int, Actor]) -> EpisodeJob:
+        """An episode in which those who train act by themselves, and the others follow pi^t."""
+        if len(own) < len(self._agents):
+            following = actors(everybody, [seed.fold(1 + c) for c in self._agents])
+            own = dict(zip(self._agents, following, strict=True)) | own
+        return EpisodeJob(seed, [own[c] for c in self._agents], self._horizon)
+
+
+class _Group:
+    """The local rounds of some clients, a piece at a time; everything is stacked by client."""
+
+    def __init__(self, task: Task, model: Model, jobs: list[Job], rows: Rows) -> None:
+        self._task = task
+        self._numbers = [job.client for job in jobs]
+        clients = jax.tree.map(lambda *x: np.stack(x), *[rows[n] for n in self._numbers])
+        keys = jax.random.wrap_key_data(jnp.stack([job.key for job in jobs]))
+        self._start = Start(model, clients, keys)
+        begun: _Begun = _begin_all(task, self._start)
+        self._carry = begun.carry
+        self._actor = begun.actor
+        self._run_words = np.asarray(begun.run_words)
+        self._batch: CriticBatch | None = None
+        self._metrics: list[Metrics] = []
+
+    def actors(self, i: int, e: int) -> dict[int, Actor]:
+        """How the clients act in an episode of an iteration."""
+        seeds = [seed.fold(e) for seed in seeds_of(self._run_words[:, i])]
+        return dict(zip(self._numbers, actors(self._actor, seeds), strict=True))
+
+    def improve(self, i: int, episodes: list[Episode], after: Future[None] | None) -> None:
+        """The policies' part of an iteration, after the critics' part of the one before."""
+        if after is not None:
+            after.result()
+        data = trajectories(episodes, self._numbers)
+        news = _notice_all(self._task, data)
+        step: _Step = _finished(
+            _improve_all(self._task, self._start, self._carry, data, news, np.int32(i))
+        )
+        self._carry, self._batch, self._actor = step.carry, step.batch, step.actor
+        self._metrics.append(step.metrics)
+
+    def fit_critic(self, i: int) -> None:
+        """The critics' part of an iteration, after the policies'."""
+        args = (self._task, self._start, self._carry, self._batch, np.int32(i))
+        self._carry = _finished(_fit_all(*args))
+
+    def finish(self) -> Iterator[tuple[int, Trained, ClientState]]:
+        """What each client sends and keeps."""
+        metrics = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *self._metrics)
+        done = jax.device_get(_finish_all(self._task, self._start, self._carry, metrics))
+        for n, client in enumerate(self._numbers):
+            trained, after = jax.tree.map(lambda x, n=n: x[n], done)
+            yield client, trained, after
+
+
+def _finished(tree: T) -> T:
+    """The same, computed: a thread is to do its work before it takes the next."""
+    jax.block_until_ready(tree)  # type: ignore[no-untyped-call]  # JAX's own is unannotated
+    return tree

@@ -1,1 +1,0 @@
-"""The server's side: select, broadcast, train, validate, aggregate, evaluate."""

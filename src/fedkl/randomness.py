@@ -1,0 +1,56 @@
+"""Where all randomness comes from: the seed, a purpose, and numbers such as round and client.
+
+No generator state exists, so none can be lost, and nothing depends on the order in which clients
+finish or on whether somebody evaluated in between.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import partial
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int, Key, PRNGKeyArray, UInt32
+
+
+class Purpose(IntEnum):
+    """Each purpose has its own stream. The numbers are part of every saved run: never reuse one."""
+
+    WORLDS = 0
+    MODEL = 1
+    SELECTION = 2
+    TRAINING = 3
+    EVALUATION = 4
+    SHARED_WORLD = 5
+    RECORDING = 6
+    AGGREGATION = 7
+    EVALUATED = 8
+
+
+def key_for(seed: int, purpose: Purpose, *numbers: int) -> PRNGKeyArray:
+    """The key for a purpose: fold_in(seed, purpose, round, client, ...)."""
+    key = jax.random.fold_in(jax.random.key(seed), purpose)
+    for number in numbers:
+        key = jax.random.fold_in(key, number)
+    return key
+
+
+def words_for(
+    seed: int, purpose: Purpose, numbers: Int[np.ndarray, "k m"]
+) -> UInt32[np.ndarray, "k w"]:
+    """`key_for` of each row of numbers, as plain words, in one call however many there are."""
+    return np.asarray(_words(key_for(seed, purpose), numbers))
+
+
+def words_of(key: Key[Array, "*n"]) -> UInt32[np.ndarray, "*n w"]:
+    """Keys as plain words."""
+    return np.asarray(jax.random.key_data(key))
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0))
+def _words(key: PRNGKeyArray, numbers: Int[Array, " m"]) -> UInt32[Array, " w"]:
+    for number in numbers:
+        key = jax.random.fold_in(key, number)
+    return jax.random.key_data(key)

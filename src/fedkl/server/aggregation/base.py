@@ -1,0 +1,88 @@
+"""The three links of aggregation, each small, registered by name and replaceable by a plugin.
+
+The fields of a link are its settings (see `fedkl.settings.setting`); they appear in a config flat
+in the table `[aggregation]`, beside the names of the links. All of this runs on the server, on
+NumPy arrays in float64, outside of compiled code.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import equinox as eqx
+import numpy as np
+import optax
+from jaxtyping import Float, PRNGKeyArray
+
+from fedkl.registry import Registry
+
+REDUCERS = Registry("reducer")
+register_reducer = REDUCERS.register
+
+TRANSFORMS = Registry("transform")
+register_transform = TRANSFORMS.register
+
+STEPS = Registry("server step")
+register_step = STEPS.register
+
+
+class Reducer(eqx.Module):
+    """From what the clients sent to one point."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    merges_moments: ClassVar[bool] = False
+    """Running statistics are merged exactly; else they are reduced like parameters, because an
+    exact merge lets a single client move them anywhere."""
+
+    def check(self, clients_per_round: int) -> None:
+        """Refuses settings that K clients in a round cannot satisfy.
+
+        Raises:
+            UserError: K is too small.
+        """
+
+    @abstractmethod
+    def __call__(
+        self, points: Float[np.ndarray, "k p"], weights: Float[np.ndarray, " k"]
+    ) -> Float[np.ndarray, " p"]:
+        """The point that stands for all.
+
+        Rejected clients are missing, so k may be smaller than what `check` was told; it is at
+        least 1, and one point is returned as it is.
+
+        Args:
+            points: the parameters of a part of the model, a row for each client, in ascending
+                order of the client's number.
+            weights: the steps that each client trained on.
+        """
+
+
+class Transform(eqx.Module):
+    """What is done to each client's move (its parameters minus those it started from) before they
+    are reduced."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, move: Float[np.ndarray, " p"], key: PRNGKeyArray) -> Float[np.ndarray, " p"]:
+        """The move that counts.
+
+        Args:
+            move: of one client, in one round.
+            key: of this client in this round, for transforms that draw random numbers.
+        """
+
+
+class Step(eqx.Module):
+    """What the server makes of the reduced model: optax's shape."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def optimiser(self) -> optax.GradientTransformation | None:
+        """What turns the pseudo-gradient (the old model minus the reduced) into an update of the
+        old model; None takes the reduced model as it is."""

@@ -1,0 +1,110 @@
+"""The config's table `[aggregation]`: the names of the links, and beside them their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedkl import settings
+from fedkl.errors import UserError
+from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS, Reducer, Step, Transform
+from fedkl.server.aggregation.chain import Aggregation, Chain
+from fedkl.server.aggregation.grouped import Grouped, Regions
+from fedkl.settings import setting
+
+
+@dataclass(frozen=True)
+class LinkNames:
+    """Which links the chain is made of."""
+
+    each: tuple[str, ...] = setting((), "transforms of each client's move, by name, in their order")
+    reduce: str = setting("mean", "the reducer: how clients' parameters become one")
+    step: str = setting("none", "the server's step from the old model towards the reduced one")
+
+
+@dataclass(frozen=True)
+class AggregationSettings:
+    """The links of the chain, made."""
+
+    each: tuple[Transform, ...]
+    reduce: Reducer
+    step: Step
+    levels: tuple[Reducer, ...] = ()
+    """Within and across regions, if the reducer is `grouped`."""
+
+    def mapping(self) -> dict[str, Any]:
+        """The table as TOML can hold it."""
+        result: dict[str, Any] = {
+            "each": [transform.name for transform in self.each],
+            "reduce": self.reduce.name,
+            "step": self.step.name,
+        }
+        for link in self._links():
+            result |= settings.as_mapping(link)
+        return result
+
+    def check(self, clients: int, clients_per_round: int) -> None:
+        """Refuses links that this federation is too small for, or regions that do not cover it.
+
+        Raises:
+            UserError: names the setting and what is allowed.
+        """
+        self.reduce.check(clients_per_round)
+        if isinstance(self.reduce, Grouped):
+            regions = int(self.reduce.assignment(clients).max()) + 1
+            for reducer, number in zip(self.levels, (clients_per_round, regions), strict=True):
+                reducer.check(number)
+
+    def aggregation(self, clients: int) -> Aggregation:
+        """The chain, or the two of them that regions make."""
+        if not isinstance(self.reduce, Grouped):
+            return Chain(self.each, self.reduce, self.step)
+        within, across = self.levels
+        return Regions(
+            self.reduce.assignment(clients),
+            self.reduce.region_rounds,
+            Chain(self.each, within),
+            Chain((), across, self.step),
+        )
+
+    def _links(self) -> tuple[Any, ...]:
+        return (*self.each, self.reduce, *self.levels, self.step)
+
+
+def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
+    """Makes the links that a table names; a setting goes to every link that has one of its name.
+
+    Raises:
+        UserError: names the setting and what is allowed.
+    """
+    own = {f.name for f in fields(LinkNames)}
+    names = settings.build(LinkNames, {n: v for n, v in values.items() if n in own}, "aggregation")
+    rest = {name: value for name, value in values.items() if name not in own}
+    if len(set(names.each)) < len(names.each):
+        raise UserError("aggregation.each must name a transform only once")
+    classes = [
+        *(TRANSFORMS[name] for name in names.each),
+        REDUCERS[names.reduce],
+        STEPS[names.step],
+    ]
+    reduce = _made(REDUCERS[names.reduce], rest)
+    levels: tuple[Reducer, ...] = ()
+    if isinstance(reduce, Grouped):
+        inner = [REDUCERS[reduce.within], REDUCERS[reduce.across]]
+        levels = tuple(_made(cls, rest) for cls in inner)
+        classes += inner
+    known = {name: None for cls in classes for name in settings.names(cls)}
+    for name in rest:
+        if name not in known:
+            allowed = ", ".join([*sorted(own), *known])
+            raise UserError(
+                f"aggregation.{name} is not a setting; with these links aggregation has: {allowed}"
+            )
+    each = tuple(_made(TRANSFORMS[name], rest) for name in names.each)
+    return AggregationSettings(each, reduce, _made(STEPS[names.step], rest), levels)
+
+
+def _made(cls: type, values: Mapping[str, Any]) -> Any:
+    own = {name: value for name, value in values.items() if name in settings.names(cls)}
+    return settings.build(cls, own, "aggregation")

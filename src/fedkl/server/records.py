@@ -1,0 +1,139 @@
+"""The record of a round: what is logged, and handed to whoever iterates over a federation.
+
+docs/metrics.md says what each key means; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+import numpy as np
+from jaxtyping import Float
+
+from fedkl.clients.round import Trained
+
+
+class Rejected(TypedDict):
+    """A client that was left out of the round."""
+
+    client: int
+    reason: str
+
+
+class ClientRecord(TypedDict):
+    """What an accepted client's round came to."""
+
+    client: int
+    kl_local: float
+    distance_global: float
+    guarded: int
+    step_scale: float
+    train_return: float
+    steps: int
+    coefficients: dict[str, float]
+
+
+class Returns(TypedDict):
+    """How the global policy does; all None in a round that was not evaluated."""
+
+    return_mean: float | None
+    return_min: float | None
+    return_std: float | None
+    return_per_client: list[float] | None
+    deterministic_return_mean: float | None
+    evaluated: list[int] | None
+
+
+class Diagnostics(TypedDict):
+    """What training did, over all accepted clients and for each."""
+
+    kl_local: float | None
+    distance_global: float | None
+    coefficients: dict[str, float]
+    guarded: int
+    clients: list[ClientRecord]
+
+
+class Record(Returns, Diagnostics):
+    """A round."""
+
+    round: int
+    selected: list[int]
+    rejected: list[Rejected]
+    note: str | None
+    env_steps: int
+    bytes_down: int
+    bytes_up: int
+    bytes_down_regions: int
+    bytes_up_regions: int
+    seconds: float
+    simulators_replaced: NotRequired[int]
+
+
+NOT_EVALUATED: Returns = {
+    "return_mean": None,
+    "return_min": None,
+    "return_std": None,
+    "return_per_client": None,
+    "deterministic_return_mean": None,
+    "evaluated": None,
+}
+
+
+def returns(
+    stochastic: Float[np.ndarray, "n e"],
+    deterministic: Float[np.ndarray, "n e"],
+    sample: Sequence[int] | None,
+) -> Returns:
+    """How the global policy does.
+
+    Args:
+        stochastic: returns of each client's episodes.
+        deterministic: likewise, with the mode of the policy.
+        sample: whose they are; None: everybody's.
+    """
+    per_client = stochastic.mean(axis=1)
+    return {
+        "return_mean": float(per_client.mean()),
+        "return_min": float(per_client.min()),
+        "return_std": float(per_client.std()),
+        "return_per_client": per_client.astype(float).tolist(),
+        "deterministic_return_mean": float(deterministic.mean()),
+        "evaluated": None if sample is None else list(sample),
+    }
+
+
+def diagnostics(accepted: Mapping[int, Trained]) -> Diagnostics:
+    """Divergences and coefficients, for each client and over all."""
+    rows = [_client(client, trained) for client, trained in sorted(accepted.items())]
+    names = {name: None for row in rows for name in row["coefficients"]}
+    return {
+        "kl_local": _mean([row["kl_local"] for row in rows]),
+        "distance_global": _mean([row["distance_global"] for row in rows]),
+        "coefficients": {
+            name: float(np.mean([row["coefficients"][name] for row in rows])) for name in names
+        },
+        "guarded": sum(row["guarded"] for row in rows),
+        "clients": rows,
+    }
+
+
+def _client(client: int, trained: Trained) -> ClientRecord:
+    metrics = trained.metrics
+    # An iteration that the guard rolled back moved nothing and says nothing of divergences.
+    kept = ~metrics["guarded"]
+    return {
+        "client": client,
+        "kl_local": float(metrics["kl_local"][kept].mean()) if kept.any() else 0.0,
+        "distance_global": float(metrics["distance_global"][kept][-1]) if kept.any() else 0.0,
+        "guarded": int(metrics["guarded"].sum()),
+        "step_scale": float(metrics["step_scale"]),
+        "train_return": float(metrics["train_return"][-1]),
+        "steps": int(trained.update.weight),
+        "coefficients": {name: float(c) for name, c in metrics["coefficients"].items()},
+    }
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

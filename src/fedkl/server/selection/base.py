@@ -1,0 +1,73 @@
+"""What a selector is: from its state, the round and the run's key to K clients."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+
+import equinox as eqx
+from jaxtyping import PRNGKeyArray
+
+from fedkl.registry import Registry
+
+SELECTORS = Registry("selector")
+register_selector = SELECTORS.register
+
+S = TypeVar("S")
+
+
+class Pool(NamedTuple):
+    """Who can be selected, and how many are."""
+
+    clients: int
+    """N: clients are numbered 0 .. N - 1."""
+    clients_per_round: int
+    """K."""
+    key: PRNGKeyArray
+    """Of all selections of the run; a selector folds the round into it."""
+
+
+class Selector(eqx.Module, Generic[S]):
+    """Base of all selectors. The fields are its settings; they appear in a config as
+    `selection.<field>`.
+
+    All memory is in the state `S`, a pytree of NumPy arrays that is saved with the run, and all
+    chance comes from the pool's key: a resumed run therefore selects what the run would have.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def check(self, clients: int, clients_per_round: int) -> None:
+        """Refuses settings that do not suit the federation.
+
+        Raises:
+            UserError: naming the setting and what is allowed.
+        """
+
+    def init(self, clients: int) -> S:
+        """The state before the first round."""
+        return cast(S, ())
+
+    @abstractmethod
+    def __call__(self, state: S, round: int, pool: Pool) -> list[int]:
+        """K different clients in ascending order, the same whenever asked again."""
+
+    def observe(
+        self,
+        state: S,
+        round: int,
+        selected: Sequence[int],
+        reports: Mapping[int, Mapping[str, Any]],
+    ) -> S:
+        """The state after a round.
+
+        Args:
+            state: before the round; it must not be changed in place.
+            round: its number.
+            selected: who was asked.
+            reports: what the record of the round says of each accepted client (`steps`,
+                `kl_local`, `train_return` and so on).
+        """
+        return state

@@ -1,0 +1,95 @@
+"""The settings of the federation loop and of evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedkl.clients.state import FEDERATED, LOCAL, NONE, Sharing
+from fedkl.settings import setting
+
+WHERE = (FEDERATED, LOCAL)
+STATISTICS = (*WHERE, NONE)
+
+
+@dataclass(frozen=True)
+class FederationSettings:
+    """Who takes part, for how long, what is shared, and what is believed."""
+
+    clients: int = setting(60, "N: clients in the federation", low=1, high=10_000_000)
+    clients_per_round: int = setting(3, "K: clients selected in a round", low=1)
+    rounds: int = setting(200, "communication rounds", low=1)
+    critic: str = setting(
+        FEDERATED,
+        "the critic is averaged like the policy, or each client keeps its own",
+        choices=WHERE,
+    )
+    observation_statistics: str = setting(
+        FEDERATED,
+        "running mean and deviation of observations: merged exactly by the server, kept by each "
+        "client, or not used",
+        choices=STATISTICS,
+    )
+    reward_statistics: str = setting(
+        FEDERATED,
+        "likewise the running deviation that rewards are divided by",
+        choices=STATISTICS,
+    )
+    retries: int = setting(
+        1,
+        "how often a client whose update is invalid is run again with a fresh key",
+        low=0,
+        high=100,
+    )
+    quorum: int = setting(
+        1, "with fewer accepted updates than this, a round leaves the model as it is", low=1
+    )
+    max_empty_rounds: int = setting(
+        10,
+        "after so many rounds in a row that left the model as it is (or all there are), training "
+        "gives up",
+        low=1,
+    )
+    max_relative_norm: float = setting(
+        10.0,
+        "an update is invalid when it moves the parameters by more than this times their norm "
+        "(at least 1)",
+        above=0,
+    )
+    max_statistics_factor: float = setting(
+        20.0,
+        "an update is invalid when its observations or rewards lie further than this from the "
+        "server's mean, or deviate more than this, in units of what the server has seen (its "
+        "deviation plus the size of its mean); more is believed while it has seen little",
+        above=1,
+        infinite=True,
+    )
+    clients_at_once: int = setting(
+        0,
+        "clients trained in one vmapped call; 0: one on a CPU (with a thread for each core), all "
+        "K on an accelerator",
+        low=0,
+    )
+
+    def sharing(self) -> Sharing:
+        """Who keeps which part of the model."""
+        return Sharing(self.critic, self.observation_statistics, self.reward_statistics)
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How the global policy is evaluated."""
+
+    episodes: int = setting(20, "episodes for each client", low=1)
+    every: int = setting(1, "evaluate after every so many rounds, and after the last", low=1)
+    clients: int = setting(
+        0,
+        "evaluate on so many clients, the same in every round, drawn by the seed; 0: on all",
+        low=0,
+    )
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """When a run is saved."""
+
+    every: int = setting(1, "save after every so many rounds, and after the last", low=1)

@@ -1,0 +1,274 @@
+"""No update reaches the model unchecked: not what a client sent, and not what came of it.
+
+A client may be broken or hostile. What it sends is compared with what the server knows: the shapes
+it asked for, how much a client can have trained, how far networks and coefficients may go, and what
+the statistics of the data were so far. docs/validation.md says what that leaves possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from fedkl.arrays import AnyArray, to_arrays
+from fedkl.clients.round import Trained
+from fedkl.clients.state import PARTS, Kind, Metrics, Model, Update
+from fedkl.learning.statistics import Moments
+
+LARGEST = 1e9
+"""The largest parameter, mean or deviation that is believed of anybody. With it a client can still
+compute in float32; beyond, everybody's next update might be invalid."""
+
+ENOUGH = 10
+"""Rounds of a client after which the server's statistics speak for clients it has not seen."""
+
+COUNTED = 2**24
+"""Up to here float32 counts exactly."""
+
+LONGEST = 160
+"""Characters of a reason."""
+
+Arrays = Mapping[str, AnyArray]
+
+
+class Limits(NamedTuple):
+    """What an update may be at the most."""
+
+    max_weight: float
+    """Steps that a client can have trained on in a round."""
+    iterations: int
+    """I, of which a client reports each."""
+    max_relative_norm: float
+    """How far a network may move, in norms of the broadcast parameters (at least 1)."""
+    max_statistics_factor: float
+    """How far statistics may be from the server's, in what is usual there."""
+    coefficients: Mapping[str, tuple[float, float]]
+    """The bounds of each."""
+    message: PyTree
+    """A message of the right shapes."""
+
+
+def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
+    """Why a client's answer must not count, or None if it may.
+
+    Args:
+        trained: what a client sent back; anything at all, if it lies.
+        model: what the client started from, as NumPy arrays.
+        limits: what an update may be at the most.
+    """
+    problem = _misfit("", _expected(model, limits), trained) or _excess(trained, model, limits)
+    return problem and _readable(problem)
+
+
+def problem_with_model(model: Model) -> str | None:
+    """Why a new global model must not be taken, or None if it may: clients take float32."""
+    for name, array in to_arrays(model).items():
+        with np.errstate(over="ignore"):
+            if not np.all(np.isfinite(np.asarray(array, np.float32))):
+                return f"{name} would not be finite"
+    for name, kind in PARTS.items():
+        if kind is Kind.NETWORK and (problem := _too_large(name, getattr(model, name))):
+            return problem
+    return None
+
+
+def _expected(model: Model, limits: Limits) -> Trained:
+    """An answer with the right structure, shapes and types."""
+    number, each = np.zeros((), np.float32), np.zeros(limits.iterations, np.float32)
+    metrics = {
+        "kl_local": each,
+        "distance_global": each,
+        "guarded": each.astype(bool),
+        "steps": each,
+        "train_return": each,
+        "coefficients": dict.fromkeys(limits.coefficients, number),
+        "step_scale": number,
+    }
+    return Trained(Update(replace(model, shared=()), number, limits.message), metrics)
+
+
+def _misfit(name: str, expected: PyTree, sent: Any) -> str | None:
+    """Where what was sent has another structure, shape or type than is expected, or None.
+
+    It descends into what is expected, and only where types are the very same: nothing that a client
+    made up is called or followed, however deep it is, and if it contains itself.
+    """
+    if isinstance(expected, np.ndarray | np.generic):
+        if type(sent) is not np.ndarray and type(sent) is not expected.dtype.type:
+            return f"{name} is {'missing' if sent is None else 'not an array'}"
+        if sent.shape == expected.shape and sent.dtype == expected.dtype:
+            return None
+        return (
+            f"{name} is {sent.dtype} of shape {sent.shape}, "
+            f"not {expected.dtype} of shape {expected.shape}"
+        )
+    what = name or "it"
+    if type(sent) is not type(expected):
+        return f"{what} is {'missing' if sent is None else 'of another type than expected'}"
+    if type(sent) is dict and any(type(key) is not str for key in sent):
+        return f"{what} has a key that is not a string"
+    try:
+        (wanted, structure), (had, other) = _opened(expected), _opened(sent)
+        alike = structure == other
+    except Exception:  # whatever is amiss in there, such as keys of a mapping that have no order
+        return f"{what} cannot be read"
+    for key in sorted(wanted.keys() | had.keys()):
+        inside = f"{name}.{key}".removeprefix(".").removeprefix("update.").removeprefix("model.")
+        if key not in had:
+            return f"{inside} is missing"
+        if key not in wanted:
+            return f"{inside} is not expected"
+        if problem := _misfit(inside, wanted[key], had[key]):
+            return problem
+    return None if alike else f"{what} is of another structure than expected"
+
+
+def _opened(node: PyTree) -> tuple[dict[str, Any], Any]:
+    """What is directly inside a node of a tree, by name, and the node's own structure."""
+    itself = iter([False])
+    inside, structure = jax.tree_util.tree_flatten_with_path(
+        node, is_leaf=lambda _: next(itself, True)
+    )
+    names = [jax.tree_util.keystr(path, simple=True) for path, _ in inside]
+    return dict(zip(names, [child for _, child in inside], strict=True)), structure
+
+
+def _excess(trained: Trained, model: Model, limits: Limits) -> str | None:
+    """Which number of an answer of the right shape is more than it may be."""
+    update = trained.update
+    for name, array in to_arrays(update).items():
+        if not np.all(np.isfinite(array)):
+            return f"{name.removeprefix('model.')} is not finite"
+    weight = float(update.weight)
+    if not (1 <= weight <= _counted(limits.max_weight) and weight.is_integer()):
+        most = f"{limits.max_weight:.9g}"
+        return f"weight is {weight:.9g}, not a whole number of steps from 1 to {most}"
+    for name, kind in PARTS.items():
+        known, new = getattr(model, name), getattr(update.model, name)
+        problem = None
+        if kind is Kind.NETWORK:
+            problem = _too_far(name, known, new, limits) or _too_large(name, new)
+        elif kind is Kind.MOMENTS and known is not None:
+            problem = _unbelievable(name, known, new, weight, limits)
+        elif kind is Kind.COEFFICIENTS:
+            problem = _out_of_bounds(name, new, limits.coefficients)
+        if problem:
+            return problem
+    allowed = limits.max_relative_norm * max(1.0, _norm(to_arrays(model.shared)))
+    if (length := _norm(to_arrays(update.message))) > allowed:
+        return f"message has norm {length:.3g}, more than {allowed:.3g}"
+    return _too_large("message", update.message) or _misreported(trained, limits)
+
+
+def _too_far(name: str, known: PyTree, new: PyTree, limits: Limits) -> str | None:
+    before, after = to_arrays(known), to_arrays(new)
+    moved = _norm({n: after[n].astype(np.float64) - before[n] for n in before})
+    allowed = limits.max_relative_norm * max(1.0, _norm(before))
+    return f"{name} moved by {moved:.3g}, more than {allowed:.3g}" if moved > allowed else None
+
+
+def _too_large(name: str, tree: PyTree) -> str | None:
+    """Steps that each are short enough lead anywhere in the end; here they end."""
+    if all(np.all(np.abs(array) <= LARGEST) for array in to_arrays(tree).values()):
+        return None
+    return f"{name} holds a number beyond {LARGEST:g}"
+
+
+def _unbelievable(
+    name: str, known: Moments, new: Moments, weight: float, limits: Limits
+) -> str | None:
+    """What is wrong with the moments of a client's new data."""
+    count = float(new.count)
+    if not (0 <= count <= _counted(weight) and count.is_integer()):
+        return f"{name}.count is {count:.9g}, not a whole number from 0 to the weight, {weight:.9g}"
+    if np.any(new.squares < 0):
+        return f"{name}.squares is negative"
+    if count == 0:
+        something = np.any(new.mean != 0) or np.any(new.squares != 0)
+        return f"{name} are moments of nothing that are not 0" if something else None
+    mean, deviation = _mean_and_deviation(new)
+    for what, size in ("mean", np.abs(mean)), ("deviation", deviation):
+        if np.any(size > LARGEST):
+            return f"{name} have a {what} of {np.max(size):.3g}, beyond {LARGEST:g}"
+    if known.count == 0:
+        return None
+    centre, scale = _usual(known)
+    factor = limits.max_statistics_factor
+    factor *= max(1.0, ENOUGH * limits.max_weight / float(known.count))
+    away, wide = np.abs(mean - centre) / scale, deviation / scale
+    if np.any(away > factor):
+        return f"{name}.mean is {np.max(away):.3g} times too far from the usual, over {factor:.3g}"
+    if np.any(wide > factor):
+        return f"{name} deviate {np.max(wide):.3g} times as much as is usual, over {factor:.3g}"
+    return None
+
+
+def _usual(known: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Where data usually lie, and how far from there.
+
+    What was the same so far in all data may be anything in another client's world, or once the
+    policy finds its first reward: its scale is unknown.
+    """
+    mean, deviation = _mean_and_deviation(known)
+    constant = deviation <= 1e-4 * np.maximum(1.0, np.abs(mean))
+    return mean, np.where(constant, np.inf, deviation + np.abs(mean))
+
+
+def _mean_and_deviation(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    variance = np.asarray(moments.squares, np.float64) / float(moments.count)
+    return np.asarray(moments.mean, np.float64), np.asarray(np.sqrt(variance))
+
+
+def _out_of_bounds(name: str, new: Arrays, bounds: Mapping[str, tuple[float, float]]) -> str | None:
+    for coefficient, value in new.items():
+        low, high = bounds[coefficient]
+        if not np.float32(low) <= value <= np.float32(high):
+            return f"{name}.{coefficient} is {float(value):.6g}, not from {low:.6g} to {high:.6g}"
+    return None
+
+
+def _misreported(trained: Trained, limits: Limits) -> str | None:
+    """What is wrong with the metrics, which go to the log and to selectors.
+
+    What an iteration that the guard rolled back measured may be anything, and nobody reads it.
+    """
+    update, metrics = trained
+    guarded, steps = metrics["guarded"], metrics["steps"].astype(np.float64)
+    for name in "kl_local", "distance_global":
+        if not np.all(guarded | (np.abs(metrics[name]) <= LARGEST)):
+            return f"metrics.{name} is not finite, or beyond {LARGEST:g}"
+    if not np.all(np.isfinite(metrics["train_return"][-1:])):
+        return "metrics.train_return is not finite"
+    most = limits.max_weight / limits.iterations
+    if not np.all((steps >= 0) & (steps <= _counted(most)) & (steps == np.round(steps))):
+        return f"metrics.steps are not whole numbers from 0 to {most:.9g}"
+    total, weight = float(steps.sum()), float(update.weight)
+    if not total <= _counted(weight) or not weight <= _counted(total):
+        return f"metrics.steps add up to {total:.9g}, not to the weight, {weight:.9g}"
+    if not 0 <= metrics["step_scale"] <= 1:
+        return f"metrics.step_scale is {float(metrics['step_scale']):.6g}, not from 0 to 1"
+    told: Metrics = metrics["coefficients"]
+    for name, value in update.model.coefficients.items():
+        if told[name] != value:
+            return f"metrics.coefficients.{name} is not the one in the update"
+    return _out_of_bounds("metrics.coefficients", told, limits.coefficients)
+
+
+def _readable(reason: str) -> str:
+    """One short line; names in a reason may be a client's inventions."""
+    short = reason if len(reason) <= LONGEST else reason[: LONGEST - 3] + "..."
+    return "".join(c if c.isprintable() else "?" for c in short)
+
+
+def _counted(number: float) -> float:
+    """What a number of samples that float32 has added up one after the other may have become."""
+    return number if number <= COUNTED else number * (1 + 1e-5)
+
+
+def _norm(arrays: Arrays) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(a, dtype=np.float64)) for a in arrays.values())))

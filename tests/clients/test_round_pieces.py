@@ -1,0 +1,105 @@
+"""What `local_round` is made of gives, a piece at a time, what `local_round` gives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkl.clients import round as pieces
+from fedkl.clients.sources import Traced
+
+KEY = jax.random.key(5)
+
+
+@pytest.mark.parametrize("critic", ["federated", "local"])
+def test_a_round_taken_piece_by_piece_is_the_same_round(point, start, train, critic):
+    """What an engine for shared worlds does: begin, improve and fit_critic by turns, finish."""
+    task = point()
+    begun = pieces.Start(*start(task, critic=critic), KEY)
+    params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
+    whole = train(task, begun.model, begun.client, params, KEY)
+
+    carry, rows = pieces.begin(task, begun), []
+    for i in range(task.learner.iterations):
+        acts = pieces.behaviour(task, begun, carry)
+        data = Traced(task.world, params).collect(acts, 64, pieces.keys_of(KEY, i).run)
+        news = pieces.notice(task, data)
+        carry, batch, metrics = jax.jit(pieces.improve)(
+            task, begun, carry, data, news, jnp.asarray(i)
+        )
+        carry = jax.jit(pieces.fit_critic)(task, begun, carry, batch, jnp.asarray(i))
+        rows.append(metrics)
+    metrics = jax.tree.map(lambda *x: jnp.stack(x), *rows)
+    trained, after = pieces.finish(task, begun, carry, metrics)
+    for one, other in zip(
+        jax.tree.leaves(whole),
+        jax.tree.leaves((trained.update, after, trained.metrics)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+class ByHand:
+    """Episodes of a traced world, for a client that does not know that it is one."""
+
+    def __init__(self, world, params):
+        self._traced = Traced(world, params)
+
+    def collect(self, behaviour, episodes, key):
+        return self._traced.collect(behaviour, episodes, key)
+
+
+class Broken(ByHand):
+    """One reading of each batch, and one reward, are far from all others."""
+
+    def collect(self, behaviour, episodes, key):
+        data = super().collect(behaviour, episodes, key)
+        return data._replace(
+            observation=data.observation.at[0, 5].set(1e6),
+            reward=data.reward.at[0, 6].set(-1e6),
+        )
+
+
+@pytest.mark.parametrize("critic", ["federated", "local"])
+def test_a_round_on_episodes_from_elsewhere_is_the_same_round(point, start, train, critic):
+    """The same episodes, handed to `local_round` from outside of jit, give the same update."""
+    task = point()
+    model, client = start(task, critic=critic)
+    params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
+    inside = train(task, model, client, params, KEY)
+    begun = pieces.Start(model, client, KEY)
+    trained, after = pieces.local_round(task, begun, ByHand(task.world, params))
+    outside = (trained.update, after, trained.metrics)
+    assert jax.tree.structure(tuple(inside)) == jax.tree.structure(outside)
+    for one, other in zip(jax.tree.leaves(inside), jax.tree.leaves(outside), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_one_broken_reading_does_not_set_the_scale(point, start):
+    """64 samples in a batch, and 2^2 = 4: they may have outliers beyond 2. Plainly, the reading
+    would make a deviation of 124,000."""
+    task = point(outliers_beyond=2.0)
+    model, client = start(task)
+    params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
+    begun = pieces.Start(model, client, KEY)
+    sent = pieces.local_round(task, begun, Broken(task.world, params))[0].update.model
+    for moments in (sent.observations, sent.rewards):
+        assert float(moments.count) == 192
+        assert float(np.sqrt(np.max(moments.squares) / 192)) < 5
+        assert float(np.max(np.abs(moments.mean))) < 5
+
+
+def test_what_is_learnt_from_is_as_it_was_observed(point, start):
+    """Only the running statistics go by the pulled-in data."""
+    task = point(outliers_beyond=2.0)
+    params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
+    begun = pieces.Start(*start(task), KEY)
+    carry = pieces.begin(task, begun)
+    data = Broken(task.world, params).collect(pieces.behaviour(task, begun, carry), 64, KEY)
+    news = pieces.notice(task, data)
+    assert float(news.observation[0, 5, 0]) < 10
+    assert float(news.reward[0, 6]) > -20
+    after, batch, metrics = pieces.improve(task, begun, carry, data, news, jnp.asarray(0))
+    assert float(after.observations.mean[0]) < 2
+    assert float(batch.observation[5, 0]) == 5  # the clip of what is seen
+    assert float(metrics["train_return"]) < -1e6 / 64

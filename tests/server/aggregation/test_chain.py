@@ -1,0 +1,177 @@
+"""theta^{t+1} = sum_k l_k / L theta_k by default; and what each link of the chain changes."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from fedkl.server.aggregation import (
+    SGD,
+    Adam,
+    Chain,
+    Clip,
+    GeometricMedian,
+    Krum,
+    Mean,
+    Median,
+    NoStep,
+    TrimmedMean,
+    Yogi,
+)
+
+KEY = jax.random.key(0)
+
+
+def aggregate(model, updates, chain=None):
+    chain = chain or Chain((), Mean(), NoStep())
+    return chain(chain.init(model), 0, model, updates, KEY)
+
+
+def weights_of(model):
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(model.policy)])
+
+
+def test_the_average_is_weighted_by_the_number_of_samples(filled, update):
+    result = aggregate(filled(0.0), {4: update(1.0, 1), 2: update(5.0, 3)}).model
+    assert weights_of(result).tolist() == [4.0, 4.0, 4.0]
+    assert result.coefficients["c2"] == 4.0
+    assert {leaf.dtype for leaf in jax.tree.leaves((result.policy, result.critic))} == {
+        np.dtype(np.float32)
+    }
+
+
+def test_one_update_replaces_the_model(filled, update):
+    result = aggregate(filled(0.0), {0: update(0.3, 17)}).model
+    assert weights_of(result)[0] == np.float32(0.3)
+
+
+def test_the_order_of_arrival_does_not_change_a_bit(filled, update):
+    rng = np.random.default_rng(0)
+    updates = {c: update(rng.normal(), rng.integers(1, 100)) for c in range(9)}
+    forwards = aggregate(filled(0.0), updates).model
+    backwards = aggregate(filled(0.0), dict(reversed(updates.items()))).model
+    assert eqx.tree_equal(forwards, backwards)
+
+
+def test_what_the_algorithm_shares_is_not_the_chains_business(filled, update):
+    model = eqx.tree_at(lambda m: m.shared, filled(0.0), np.float32(7))
+    assert aggregate(model, {0: update(1.0)}).model.shared == 7
+
+
+class TestMoments:
+    """They are merged, not averaged, unless the reducer was chosen because clients may lie."""
+
+    def test_merged_statistics_equal_those_of_all_data_together(self, filled, update):
+        rng = np.random.default_rng(1)
+        parts = [rng.normal(3.0, 2.0, size=(n, 1)) for n in (50, 7, 120)]
+        updates = {c: update(0.0, len(p), p) for c, p in enumerate(parts[1:])}
+        result = aggregate(filled(0.0, parts[0]), updates).model.observations
+        everything = np.concatenate(parts)
+        assert result.count == 177
+        assert result.mean == pytest.approx(everything.mean(0), abs=1e-6)
+        assert result.squares / result.count == pytest.approx(everything.var(0), abs=1e-6)
+        assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result))
+
+    @pytest.mark.parametrize(
+        "reducer", [Median(), TrimmedMean(), GeometricMedian(), Krum()], ids=lambda r: r.name
+    )
+    def test_one_liar_among_many_hardly_moves_a_robust_reducers_statistics(
+        self, filled, update, reducer
+    ):
+        rng = np.random.default_rng(2)
+        data = [rng.normal(3.0, 2.0, size=(1000, 1)) for _ in range(7)]
+        honest = {c: update(0.0, 1000, part) for c, part in enumerate(data)}
+        lies = {9: update(0.0, 1000, 1e6 * rng.normal(size=(1000, 1)))}
+        chain = Chain((), reducer, NoStep())
+        known = filled(0.0, rng.normal(3.0, 2.0, size=(1000, 1)))
+        found = aggregate(known, honest | lies, chain).model.observations
+        assert found.mean[0] == pytest.approx(3.0, abs=0.2)
+        assert np.sqrt(found.squares / found.count)[0] == pytest.approx(2.0, abs=0.2)
+        assert found.count == 9000
+        exact = aggregate(known, honest | lies).model.observations
+        assert np.sqrt(exact.squares / exact.count)[0] > 1e4
+
+    def test_where_clients_agree_a_robust_reducer_merges_like_the_mean(self, filled, update):
+        data = np.array([[1.0], [2.0], [6.0]])
+        updates = {c: update(0.0, 3, data) for c in range(5)}
+        robust = aggregate(filled(0.0), updates, Chain((), Median(), NoStep())).model.observations
+        exact = aggregate(filled(0.0), updates).model.observations
+        for a, b in zip(jax.tree.leaves(robust), jax.tree.leaves(exact), strict=True):
+            assert a == pytest.approx(b, rel=1e-12)
+
+    def test_two_clients_far_apart_spread_the_median_reducers_statistics(self, filled, update):
+        # Means 0 and 4, variances 1: mean squares 1 and 17, whose median is 9; 9 - 2^2 = 5.
+        low, high = np.array([[-1.0], [1.0]]), np.array([[3.0], [5.0]])
+        updates = {0: update(0.0, 2, low), 1: update(0.0, 2, high)}
+        found = aggregate(filled(0.0), updates, Chain((), Median(), NoStep())).model.observations
+        assert (found.count, found.mean[0], found.squares[0] / found.count) == (4, 2.0, 5.0)
+
+    def test_clients_without_data_change_no_statistics(self, filled, update):
+        known = filled(0.0, np.array([[1.0], [3.0]]))
+        for reducer in (Mean(), Median()):
+            chain = Chain((), reducer, NoStep())
+            found = aggregate(known, {0: update(1.0)}, chain).model.observations
+            assert eqx.tree_equal(found, known.observations)
+
+
+class TestTransforms:
+    """They see what a client added to what it started from."""
+
+    def test_a_clipped_move_keeps_its_direction_and_loses_its_length(self, filled, update):
+        # The policy has three numbers, so a move of 2 each has norm 2 sqrt(3).
+        chain = Chain((Clip(max_norm=np.sqrt(3)),), Mean(), NoStep())
+        result = aggregate(filled(10.0), {0: update(12.0)}, chain).model
+        assert weights_of(result) == pytest.approx([11.0] * 3)
+
+    def test_each_network_is_clipped_by_itself(self, filled, update):
+        sent = update(0.0)
+        sent = eqx.tree_at(
+            lambda u: u.model.critic, sent, jax.tree.map(lambda x: x + 100, sent.model.critic)
+        )
+        result = aggregate(filled(0.0), {0: sent}, Chain((Clip(1.0),), Mean(), NoStep())).model
+        assert weights_of(result).tolist() == [0.0] * 3
+        norm = np.sqrt(sum(np.sum(x**2) for x in jax.tree.leaves(result.critic)))
+        assert norm == pytest.approx(1.0)
+
+    def test_coefficients_and_moments_are_not_transformed(self, filled, update):
+        data = np.array([[50.0], [70.0]])
+        chain = Chain((Clip(1e-3),), Mean(), NoStep())
+        result = aggregate(filled(0.0), {0: update(9.0, 2, data)}, chain).model
+        assert result.coefficients["c2"] == 9
+        assert result.observations.mean == [60]
+
+
+class TestSteps:
+    """The server's optimiser follows old - reduced, with a memory of its own."""
+
+    def test_a_server_learning_rate_of_one_half_goes_half_the_way(self, filled, update):
+        chain = Chain((), Mean(), SGD(server_learning_rate=0.5))
+        assert weights_of(aggregate(filled(1.0), {0: update(3.0)}, chain).model) == pytest.approx(
+            [2.0] * 3
+        )
+
+    def test_momentum_goes_on_where_the_last_round_went(self, filled, update):
+        # v = 1, x = 1; then clients stay where they are, and v = 0.9 moves x on to 1.9.
+        chain = Chain((), Mean(), SGD(server_momentum=0.9))
+        first = chain(chain.init(filled(0.0)), 0, filled(0.0), {0: update(1.0)}, KEY)
+        assert weights_of(first.model) == pytest.approx([1.0] * 3)
+        second = chain(first.state, 1, first.model, {0: update(1.0)}, KEY)
+        assert weights_of(second.model) == pytest.approx([1.9] * 3)
+
+    @pytest.mark.parametrize("step", [Adam(0.1, tau=1e-8), Yogi(0.1, tau=1e-8)])
+    def test_the_first_adaptive_step_has_the_learning_rates_length(self, filled, update, step):
+        chain = Chain((), Mean(), step)
+        result = aggregate(filled(0.0), {0: update(5.0)}, chain).model
+        assert weights_of(result) == pytest.approx([0.1] * 3, rel=1e-3)
+
+    def test_only_networks_are_stepped(self, filled, update):
+        chain = Chain((), Mean(), SGD(server_learning_rate=0.5))
+        result = aggregate(filled(0.0), {0: update(4.0)}, chain).model
+        assert result.coefficients["c2"] == 4
+
+    def test_the_state_is_of_numpy_arrays_that_can_be_saved(self, filled, update):
+        chain = Chain((), Mean(), Adam())
+        first = chain(chain.init(filled(0.0)), 0, filled(0.0), {0: update(1.0)}, KEY)
+        for state in (chain.init(filled(0.0)), first.state):
+            assert all(isinstance(leaf, np.ndarray | np.generic) for leaf in jax.tree.leaves(state))
+        assert jax.tree.structure(chain.init(filled(0.0))) == jax.tree.structure(first.state)

@@ -1,0 +1,55 @@
+"""The table `[aggregation]`: names of links, and beside them their settings."""
+
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.server.aggregation import Chain, Clip, Krum, Regions, TrimmedMean, build_aggregation
+
+
+def test_nothing_said_is_the_papers_mean():
+    made = build_aggregation({})
+    assert made.mapping() == {"each": [], "reduce": "mean", "step": "none"}
+    assert isinstance(made.aggregation(3), Chain)
+
+
+def test_the_settings_of_links_stand_beside_their_names():
+    table = {"each": ["clip"], "max_norm": 3, "reduce": "trimmed-mean", "trim": 0.3, "step": "sgd"}
+    made = build_aggregation(table)
+    assert made.each == (Clip(3.0),)
+    assert made.reduce == TrimmedMean(0.3)
+    assert made.mapping()["server_momentum"] == 0.0
+
+
+def test_a_table_is_read_back_as_it_was_made():
+    table = {"reduce": "grouped", "within": "krum", "across": "median", "byzantine": 2}
+    made = build_aggregation(table)
+    assert made.levels[0] == Krum(2)
+    assert isinstance(made.aggregation(10), Regions)
+    assert build_aggregation(made.mapping()).mapping() == made.mapping()
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"reduce": "best"}, "there is no reducer 'best'; there is: geometric-median, grouped"),
+        ({"each": ["melt"]}, "there is no transform 'melt'; there is: clip"),
+        ({"step": "leap"}, "there is no server step 'leap'; there is: adam, none, sgd, yogi"),
+        ({"each": ["clip", "clip"]}, "aggregation.each must name a transform only once"),
+        ({"trim": 0.2}, "aggregation.trim is not a setting; with these links aggregation has:"),
+        ({"reduce": "trimmed-mean", "trim": 0.5}, "aggregation.trim must be at most 0.499"),
+        ({"reduce": 3}, "aggregation.reduce must be a string, not 3"),
+        ({"each": "clip"}, "aggregation.each must be a list, not 'clip'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_the_field(table, sentence):
+    with pytest.raises(UserError) as error:
+        build_aggregation(table)
+    assert str(error.value).startswith(sentence)
+
+
+def test_reducers_are_told_how_many_clients_and_regions_there_are():
+    with pytest.raises(UserError, match="clients_per_round of at least 5, not 3"):
+        build_aggregation({"reduce": "krum"}).check(60, 3)
+    grouped = build_aggregation({"reduce": "grouped", "across": "krum", "regions": 4})
+    with pytest.raises(UserError, match="at least 5, not 4"):
+        grouped.check(60, 10)

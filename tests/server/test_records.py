@@ -1,0 +1,116 @@
+"""What is logged of a round, and that the page on metrics says all of it."""
+
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from fedkl.clients.round import Trained
+from fedkl.clients.state import Update
+from fedkl.server import records
+from fedkl.server.loop import Federation
+from fedkl.server.records import ClientRecord, Record
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+ONLY_IN_THE_LOG = {"returns_file"}
+
+
+def documented(heading):
+    """The keys of the first table after a heading (or line) of the page."""
+    table = PAGE[PAGE.index(heading) :].split("| key |")[1].split("\n\n")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    return [key for cell in first_cells for key in re.findall(r"`(.*?)`", cell)]
+
+
+def trained(kl_local, guarded, weight=64, **coefficients):
+    metrics = {
+        "kl_local": np.asarray(kl_local, np.float32),
+        "distance_global": np.asarray(kl_local, np.float32) * 10,
+        "guarded": np.asarray(guarded),
+        "train_return": np.array([-5.0, -4.0], np.float32),
+        "step_scale": np.float32(0.5),
+        "coefficients": {name: np.float32(c) for name, c in coefficients.items()},
+    }
+    return Trained(Update(None, np.float32(weight), ()), metrics)
+
+
+def test_the_page_on_metrics_has_every_key_of_a_round_and_no_other():
+    keys = documented("## A round")
+    assert len(keys) == len(set(keys))
+    assert set(keys) == set(get_type_hints(Record)) | ONLY_IN_THE_LOG
+
+
+def test_the_page_on_metrics_has_every_key_of_a_client_and_no_other():
+    keys = documented("Each entry of `clients`")
+    assert len(keys) == len(set(keys))
+    assert set(keys) == set(get_type_hints(ClientRecord))
+
+
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "scaffold"])
+def test_a_record_has_the_keys_of_its_type(tiny, algorithm):
+    record = Federation(tiny(algorithm)).run_round()
+    assert set(record) == set(get_type_hints(Record)) - {"simulators_replaced"}
+    for client in record["clients"]:
+        assert set(client) == set(get_type_hints(ClientRecord))
+
+
+def test_returns_are_means_over_episodes_then_over_clients():
+    stochastic = np.array([[1.0, 3.0], [5.0, 7.0]])
+    found = records.returns(stochastic, stochastic + 1, [4, 9])
+    assert found == {
+        "return_mean": 4.0,
+        "return_min": 2.0,
+        "return_std": 2.0,
+        "return_per_client": [2.0, 6.0],
+        "deterministic_return_mean": 5.0,
+        "evaluated": [4, 9],
+    }
+    assert records.returns(stochastic, stochastic, None)["evaluated"] is None
+
+
+def test_diagnostics_are_of_each_client_and_unweighted_means_of_all():
+    found = records.diagnostics(
+        {
+            5: trained([0.5, 0.25], [False, False], weight=32, c1=2.0, c2=1.0),
+            2: trained([0.125, 0.125], [False, False], weight=64, c1=4.0, c2=3.0),
+        }
+    )
+    assert [row["client"] for row in found["clients"]] == [2, 5]
+    assert found["clients"][1] == {
+        "client": 5,
+        "kl_local": 0.375,
+        "distance_global": 2.5,
+        "guarded": 0,
+        "step_scale": 0.5,
+        "train_return": -4.0,
+        "steps": 32,
+        "coefficients": {"c1": 2.0, "c2": 1.0},
+    }
+    assert found["kl_local"] == 0.25
+    assert found["distance_global"] == (1.25 + 2.5) / 2
+    assert found["coefficients"] == {"c1": 3.0, "c2": 2.0}
+    assert found["guarded"] == 0
+
+
+def test_iterations_that_were_rolled_back_say_nothing_of_divergences():
+    found = records.diagnostics(
+        {
+            0: trained([0.25, 99.0], [False, True]),
+            1: trained([99.0, 99.0], [True, True]),
+        }
+    )
+    assert [row["kl_local"] for row in found["clients"]] == [0.25, 0.0]
+    assert [row["distance_global"] for row in found["clients"]] == [2.5, 0.0]
+    assert found["guarded"] == 3
+
+
+def test_of_nobody_there_is_nothing_to_say():
+    assert records.diagnostics({}) == {
+        "kl_local": None,
+        "distance_global": None,
+        "coefficients": {},
+        "guarded": 0,
+        "clients": [],
+    }

@@ -1,0 +1,439 @@
+"""What an update may be at the most: exactly so much passes, a little more does not."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedkl.clients.round import Trained
+from fedkl.clients.state import Model, Update
+from fedkl.learning.statistics import Moments, merge
+from fedkl.server.validation import (
+    ENOUGH,
+    LARGEST,
+    LONGEST,
+    Limits,
+    problem_with,
+    problem_with_model,
+)
+
+F32 = np.float32
+
+
+def moments(count: float, mean: Any, squares: Any) -> Moments:
+    return Moments(*(np.asarray(x, F32) for x in (count, mean, squares)))
+
+
+def data(samples: np.ndarray) -> Moments:
+    """The moments of samples, as a client reports them."""
+    mean = samples.mean(axis=0)
+    return moments(len(samples), mean, np.square(samples - mean).sum(axis=0))
+
+
+# Two observations: mean 3 and deviation 1, and 2 everywhere; rewards of mean 0 and deviation 0.5.
+# The server has seen ten rounds of 64 steps each, which is enough.
+MODEL = Model(
+    policy={"w": np.array([3, 4], F32)},
+    critic={"v": np.array([0.25, 0.5], F32)},
+    observations=moments(640, [3, 2], [640, 0]),
+    rewards=moments(640, 0, 160),
+    coefficients={"c1": F32(1)},
+    shared={"c": np.array([0, 12], F32)},
+)
+LIMITS = Limits(
+    max_weight=64.0,
+    iterations=2,
+    max_relative_norm=2.0,
+    max_statistics_factor=20.0,
+    coefficients={"c1": (0.1, 20.0), "c2": (0.5, 4.0)},
+    message={"c": np.zeros(2, F32)},
+)
+HONEST = Trained(
+    Update(
+        Model(
+            policy={"w": np.array([3.1, 4], F32)},
+            critic={"v": np.array([0.3, 0.5], F32)},
+            observations=moments(48, [2.5, 2], [40, 0]),
+            rewards=moments(48, 0.1, 12),
+            coefficients={"c1": F32(2)},
+            shared=(),
+        ),
+        weight=F32(48),
+        message={"c": np.array([0, 1], F32)},
+    ),
+    {
+        "kl_local": np.array([0.1, 0.2], F32),
+        "distance_global": np.array([0.1, 0.2], F32),
+        "guarded": np.array([False, False]),
+        "steps": np.array([32, 16], F32),
+        "train_return": np.array([-1, 1], F32),
+        "coefficients": {"c1": F32(2), "c2": F32(1)},
+        "step_scale": F32(1),
+    },
+)
+
+
+def problem(where: Any, value: Any, model: Model = MODEL, limits: Limits = LIMITS) -> str | None:
+    """What is said of the honest answer with something else in one place."""
+    return problem_with(eqx.tree_at(where, HONEST, value), model, limits)
+
+
+def above(x: float) -> np.float32:
+    return np.nextafter(F32(x), F32(np.inf))
+
+
+def below(x: float) -> np.float32:
+    return np.nextafter(F32(x), F32(-np.inf))
+
+
+def test_an_honest_update_has_no_problem():
+    assert problem_with(HONEST, MODEL, LIMITS) is None
+
+
+# Structure.
+
+
+class Labelled(eqx.Module):
+    """Has something that is not an array."""
+
+    c: np.ndarray
+    label: str = eqx.field(static=True)
+
+
+def test_a_message_must_also_agree_in_what_is_not_an_array():
+    limits = LIMITS._replace(message=Labelled(np.zeros(2, F32), "ours"))
+    for label, expected in {
+        "ours": None,
+        "theirs": "message is of another structure than expected",
+    }.items():
+        sent = Labelled(np.ones(2, F32), label)
+        assert problem(lambda t: t.update.message, sent, limits=limits) == expected
+
+
+def test_parts_that_stay_on_the_clients_must_not_be_sent():
+    model = eqx.tree_at(lambda m: (m.critic, m.rewards), MODEL, (None, None))
+    assert problem_with(HONEST, model, LIMITS) == "critic is of another type than expected"
+    kept = eqx.tree_at(
+        lambda t: (t.update.model.critic, t.update.model.rewards), HONEST, (None,) * 2
+    )
+    assert problem_with(kept, model, LIMITS) is None
+
+
+def test_a_reason_is_short_and_in_one_line():
+    found = problem(lambda t: t.update.message, {"c\n" * 1000: np.zeros(2, F32)})
+    assert found == "message.c is missing"
+    found = problem(lambda t: t.update.message, {"a\n" * 1000: 0.0, "c": np.zeros(2, F32)})
+    assert found == ("message." + "a?" * LONGEST)[: LONGEST - 3] + "..."
+
+
+# Networks: the policy's norm is 5, so with a factor of 2 it may move by 10; the critic's is below 1
+# and counts as 1, so it may move by 2.
+
+
+@pytest.mark.parametrize(
+    ("part", "near", "far", "said"),
+    [
+        (("policy", "w"), [13, 4], [above(13), 4], "policy moved by 10, more than 10"),
+        (("policy", "w"), [-3, -4], [-3, below(-4)], "policy moved by 10, more than 10"),
+        (("critic", "v"), [0.25, 2.5], [0.25, above(2.5)], "critic moved by 2, more than 2"),
+    ],
+)
+def test_a_network_moves_as_far_as_it_may_and_no_further(part, near, far, said):
+    name, key = part
+    for value, expected in (near, None), (far, said):
+        sent = {key: np.array(value, F32)}
+        assert problem(lambda t: getattr(t.update.model, name), sent) == expected
+
+
+def test_no_parameter_goes_beyond_the_largest_number_however_short_the_step():
+    model = eqx.tree_at(lambda m: m.policy["w"], MODEL, np.array([LARGEST, 0], F32))
+    for value, expected in (LARGEST, None), (above(LARGEST), "policy holds a number beyond 1e+09"):
+        sent = {"w": np.array([value, 0], F32)}
+        assert problem(lambda t: t.update.model.policy, sent, model) == expected
+
+
+# The weight: 2 iterations of at most 32 steps.
+
+
+@pytest.mark.parametrize("weight", [0, 0.5, -1, 65, 48.5, 1e18, 1e30])
+def test_a_weight_is_a_whole_number_of_steps_that_a_client_can_have_trained(weight):
+    said = f"weight is {float(F32(weight)):.9g}, not a whole number of steps from 1 to 64"
+    assert problem(lambda t: t.update.weight, F32(weight)) == said
+
+
+def test_all_steps_that_there_can_be_are_believed():
+    def place(t: Trained) -> Any:
+        return t.update.weight, t.metrics["steps"]
+
+    assert problem(place, (F32(64), np.array([32, 32], F32))) is None
+
+
+def test_more_steps_than_float32_counts_may_be_off_by_rounding():
+    limits = LIMITS._replace(max_weight=2.0**26)
+
+    def answer(weight: float) -> str | None:
+        sent = (F32(weight), np.full(2, 2**25, F32))
+        return problem(lambda t: (t.update.weight, t.metrics["steps"]), sent, limits=limits)
+
+    assert answer(2**26) is None
+    assert answer(2**26 + 64) is None
+    assert "not a whole number of steps" in str(answer(2**26 + 1024))
+
+
+# Statistics.
+
+
+def seen(new: Moments, known: Moments = MODEL.observations, **limits: float) -> str | None:
+    """What is said of observations, given those that the server knows."""
+    model = eqx.tree_at(lambda m: m.observations, MODEL, known)
+    return problem(lambda t: t.update.model.observations, new, model, LIMITS._replace(**limits))
+
+
+@pytest.mark.parametrize("count", [-1, 0.5, 49, 1e30])
+def test_a_count_is_a_whole_number_up_to_the_weight(count):
+    found = seen(moments(count, [3, 2], [1, 0]))
+    said = f"is {float(F32(count)):.9g}, not a whole number from 0 to the weight, 48"
+    assert found == f"observations.count {said}"
+
+
+def test_as_many_samples_as_steps_and_fewer_are_believed():
+    for count in 1, 48:
+        assert seen(moments(count, [3, 2], [1, 0])) is None
+
+
+def test_there_are_no_negative_squares():
+    assert seen(moments(48, [3, 2], [-0.0, 0])) is None
+    assert seen(moments(48, [3, 2], [-1e-45, 0])) == "observations.squares is negative"
+
+
+def test_the_moments_of_nothing_are_0():
+    said = "observations are moments of nothing that are not 0"
+    assert seen(moments(0, [0, 0], [0, 0])) is None
+    assert seen(moments(0, [0, 1], [0, 0])) == said
+    assert seen(moments(0, [0, 0], [1, 0])) == said
+
+
+def test_a_mean_lies_within_the_factor_of_what_is_usual():
+    # Usual: 3, give or take 3 + 1; so with a factor of 20 from 3 - 80 to 3 + 80.
+    for mean in -77, 83:
+        assert seen(moments(48, [mean, 2], [1, 0])) is None
+    for mean in below(-77), above(83):
+        said = "observations.mean is 20 times too far from the usual, over 20"
+        assert seen(moments(48, [mean, 2], [1, 0])) == said
+
+
+def test_a_deviation_is_within_the_factor_of_what_is_usual():
+    # As much as 20 (3 + 1) = 80; the sum of 48 squares is then 48 * 6400 = 307,200.
+    assert seen(moments(48, [3, 2], [307_200, 0])) is None
+    said = "observations deviate 20 times as much as is usual, over 20"
+    assert seen(moments(48, [3, 2], [above(307_200), 0])) == said
+
+
+def test_an_infinite_factor_leaves_the_absolute_limits():
+    assert seen(moments(48, [LARGEST, 2], [1, 0]), max_statistics_factor=math.inf) is None
+    said = "observations have a mean of 1e+09, beyond 1e+09"
+    new = moments(48, [above(LARGEST), 2], [1, 0])
+    assert seen(new, max_statistics_factor=math.inf) == said
+
+
+@pytest.mark.parametrize(("rounds", "factor"), [(0.5, 400), (1, 200), (4, 50), (10, 20), (99, 20)])
+def test_the_less_the_server_has_seen_the_more_it_believes(rounds, factor):
+    # Of a client's full rounds: with a tenth of what is enough, ten times as much.
+    assert ENOUGH == 10
+    known = moments(64 * rounds, [3, 2], [64 * rounds, 0])
+    assert seen(moments(48, [3 - 4 * factor, 2], [1, 0]), known) is None
+    assert seen(moments(48, [below(3 - 4 * factor), 2], [1, 0]), known) == (
+        f"observations.mean is {factor} times too far from the usual, over {factor}"
+    )
+
+
+@pytest.mark.parametrize(
+    "known", [moments(0, [0, 0], [0, 0]), moments(64_000, [0, 2], [0, 0])], ids=["none", "constant"]
+)
+def test_of_what_nothing_is_known_only_the_absolute_limits_hold(known):
+    squares = 48 * F32(LARGEST) ** 2
+    assert seen(moments(48, [LARGEST, -LARGEST], [squares, 0]), known) is None
+    assert seen(moments(48, [above(LARGEST), 0], [0, 0]), known) == (
+        "observations have a mean of 1e+09, beyond 1e+09"
+    )
+    assert seen(moments(48, [0, 0], [1.001 * squares, 0]), known) == (
+        "observations have a deviation of 1e+09, beyond 1e+09"
+    )
+
+
+def test_statistics_that_are_not_shared_are_not_judged():
+    model = eqx.tree_at(lambda m: m.observations, MODEL, None)
+    assert problem(lambda t: t.update.model.observations, None, model) is None
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def heterogeneous_worlds(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and deviation of a feature in the worlds of ten clients: of any scale, and up to
+    three times as different from client to client as within a client; or the same throughout."""
+    scale = 10.0 ** draw(st.integers(-3, 5))
+    centre = draw(st.floats(-10, 10))
+    between = draw(st.sampled_from([0.0, 0.1, 1.0, 3.0]))
+    within = draw(st.sampled_from([0.0, 1.0]))
+    shifts = np.random.default_rng(draw(SEEDS)).uniform(-1, 1, 10)
+    return scale * (centre + between * shifts), np.full(10, scale * within)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(worlds=heterogeneous_worlds(), seed=SEEDS)
+def test_honest_clients_are_believed_whatever_others_have_seen(worlds, seed):
+    rng = np.random.default_rng(seed)
+    known = moments(0, [0, 0], [0, 0])
+    for mean, deviation in zip(*worlds, strict=True):
+        samples = rng.normal(mean, deviation, (48, 2)).astype(F32)
+        new = data(samples)
+        assert seen(new, known) is None
+        known = jax.tree.map(F32, merge(known, new))
+
+
+def test_a_world_whose_scale_grows_as_the_policy_learns_is_believed():
+    # Speeds that double in every round, as those of a runner might.
+    rng = np.random.default_rng(0)
+    known = moments(0, [0, 0], [0, 0])
+    for round_ in range(30):
+        news = [data((2.0**round_ * rng.normal(1, 1, (48, 2))).astype(F32)) for _ in range(3)]
+        assert [seen(new, known) for new in news] == [None] * 3
+        known = jax.tree.map(F32, reduce(merge, news, known))
+
+
+def test_a_first_reward_after_long_is_believed():
+    known = moments(10**6, [0, 0], [0, 0])
+    assert seen(data(np.array([[0, 0]] * 40 + [[1000, -1]] * 8, F32)), known) is None
+
+
+def test_the_honest_are_believed_after_any_lie_that_was():
+    # A liar that goes to the limit in every round walks the server's statistics away, but never so
+    # far that others are refused: what it adds to the mean it adds to the deviation as well.
+    rng = np.random.default_rng(0)
+    known = moments(0, [0, 0], [0, 0])
+    for _ in range(200):
+        honest = [data(rng.normal(1, 1, (48, 2)).astype(F32)) for _ in range(2)]
+        assert [seen(new, known) for new in honest] == [None] * 2
+        reach = LARGEST
+        while seen(lie := moments(48, [reach, 0], [48 * reach**2, 0]), known):
+            reach /= 2
+        known = jax.tree.map(F32, reduce(merge, [*honest, lie], known))
+        assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(known))
+    assert known.mean[0] > 1e6
+
+
+# Coefficients.
+
+
+def test_coefficients_stay_in_their_bounds():
+    def place(t: Trained) -> Any:
+        return t.update.model.coefficients["c1"], t.metrics["coefficients"]["c1"]
+
+    for value in F32(0.1), F32(20):
+        assert problem(place, (value, value)) is None
+    for value in below(0.1), above(20):
+        said = f"coefficients.c1 is {float(value):.6g}, not from 0.1 to 20"
+        assert problem(place, (value, value)) == said
+
+
+# Messages: what the algorithm shares has norm 12, so a message may have norm 24.
+
+
+def test_a_message_is_as_long_as_it_may_be_and_no_longer():
+    assert problem(lambda t: t.update.message["c"], np.array([0, -24], F32)) is None
+    said = "message has norm 24, more than 24"
+    assert problem(lambda t: t.update.message["c"], np.array([0, above(24)], F32)) == said
+
+
+def test_a_message_holds_no_number_beyond_the_largest():
+    model = eqx.tree_at(lambda m: m.shared["c"], MODEL, np.array([0, LARGEST], F32))
+    assert problem(lambda t: t.update.message["c"], np.array([0, LARGEST], F32), model) is None
+    far = np.array([0, above(LARGEST)], F32)
+    said = "message holds a number beyond 1e+09"
+    assert problem(lambda t: t.update.message["c"], far, model) == said
+
+
+# Metrics.
+
+
+@pytest.mark.parametrize("name", ["kl_local", "distance_global"])
+def test_divergences_of_iterations_that_count_are_numbers(name):
+    said = f"metrics.{name} is not finite, or beyond 1e+09"
+    for value, expected in (LARGEST, None), (above(LARGEST), said), (np.nan, said):
+        sent = np.array([value, 0], F32)
+        assert problem(lambda t: t.metrics[name], sent) == expected
+        rolled_back = (sent, np.array([True, False]))
+        assert problem(lambda t: (t.metrics[name], t.metrics["guarded"]), rolled_back) is None
+
+
+def test_the_last_return_is_a_number():
+    assert problem(lambda t: t.metrics["train_return"], np.array([np.nan, 1], F32)) is None
+    found = problem(lambda t: t.metrics["train_return"], np.array([1, np.inf], F32))
+    assert found == "metrics.train_return is not finite"
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([32, 16], None),
+        ([16, 32], None),
+        ([33, 15], "metrics.steps are not whole numbers from 0 to 32"),
+        ([-1, 49], "metrics.steps are not whole numbers from 0 to 32"),
+        ([23.5, 24.5], "metrics.steps are not whole numbers from 0 to 32"),
+        ([32, 15], "metrics.steps add up to 47, not to the weight, 48"),
+        ([32, 17], "metrics.steps add up to 49, not to the weight, 48"),
+    ],
+)
+def test_the_steps_of_all_iterations_are_the_weight(steps, said):
+    assert problem(lambda t: t.metrics["steps"], np.array(steps, F32)) == said
+
+
+def test_a_step_is_at_most_a_whole_one():
+    for scale in 0, 1:
+        assert problem(lambda t: t.metrics["step_scale"], F32(scale)) is None
+    for scale in below(0), above(1), F32(np.nan):
+        said = f"metrics.step_scale is {float(scale):.6g}, not from 0 to 1"
+        assert problem(lambda t: t.metrics["step_scale"], scale) == said
+
+
+def test_reported_coefficients_are_those_that_were_sent_and_in_their_bounds():
+    assert problem(lambda t: t.metrics["coefficients"]["c1"], above(2)) == (
+        "metrics.coefficients.c1 is not the one in the update"
+    )
+    assert problem(lambda t: t.metrics["coefficients"]["c2"], F32(4)) is None
+    assert problem(lambda t: t.metrics["coefficients"]["c2"], F32(5)) == (
+        "metrics.coefficients.c2 is 5, not from 0.5 to 4"
+    )
+
+
+# What came of it.
+
+
+def test_a_sound_model_may_be_taken():
+    assert problem_with_model(MODEL) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (lambda m: m.policy["w"], [np.nan, 0], "policy.w would not be finite"),
+        (lambda m: m.shared["c"], [0, np.inf], "shared.c would not be finite"),
+        # Fine in float64, which the server computes in, but clients could not take it.
+        (lambda m: m.rewards.squares, 1e39, "rewards.squares would not be finite"),
+        (lambda m: m.rewards.squares, 1e38, None),
+        (lambda m: m.critic["v"], [LARGEST, -LARGEST], None),
+        (lambda m: m.critic["v"], [0, 1.01 * LARGEST], "critic holds a number beyond 1e+09"),
+    ],
+)
+def test_a_model_that_clients_could_not_go_on_from_is_not_taken(place, value, said):
+    assert problem_with_model(eqx.tree_at(place, MODEL, np.asarray(value, np.float64))) == said
