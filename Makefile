@@ -30,6 +30,7 @@ test: lint
 test-slow: env
 	$(BIN)/pytest -m slow
 
+# Without the two that train for long: benchmarks/README.md.
 bench: env
 	$(BIN)/pip install --quiet 'torch==2.13.0' && $(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/local_training.py

@@ -19,33 +19,35 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as in a worker
 import measuring
 import numpy as np
 
-from fedkl.simulators.actors import Actors, Mind
+from fedkl.simulators.actors import Actor, Actors
 from fedkl.simulators.base import Seed
 from fedkl.simulators.episodes import Job, run_episode
 from fedkl.simulators.figure_eight.simulation import Simulation
 
 HORIZON = 1500
 SIZES = (6, 100, 50, 25, 1)
-PAPER_STEPS = 75_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=15, help="of each measured episode")
     parser.add_argument("--rounds", type=int, default=3, help="of training; 0 leaves them out")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of the training"
+    )
+    parser.add_argument("--out", type=Path, help="also write the JSON here")
     options = parser.parse_args()
     result: dict[str, Any] = {"machine": measuring.machine("libsumo", "numpy", "jax")}
     simulation = Simulation()
     result |= measure_step(simulation, options.repetitions)
     if options.rounds:
-        result["round"] = measure_rounds(simulation, options.rounds)
+        result["round"] = measure_rounds(simulation, options.rounds, options.set)
     measuring.emit(result, summary(result), options.out)
 
 
 def measure_step(simulation: Simulation, repetitions: int) -> dict[str, Any]:
     """Episodes of SUMO alone and whole ones, in turn, and where the time of a whole one goes."""
-    job = Job(Seed((1,)), [mind(k) for k in range(simulation.agents)], HORIZON)
+    job = Job(Seed((1,)), [actor(k) for k in range(simulation.agents)], HORIZON)
     run_episode(simulation, job)
     bare, full, reset = [], [], []
     for _ in range(repetitions):
@@ -77,7 +79,7 @@ def bare_step(simulation: Simulation) -> float:
 
 def full_step(simulation: Simulation, job: Job) -> float:
     """Seconds of processor time that a step of training takes, with all that belongs to it."""
-    actors = Actors(job.minds, HORIZON)
+    actors = Actors(job.actors, HORIZON)
     seen = simulation.reset(job.seed)
     kept = []
     start = time.process_time()
@@ -105,7 +107,7 @@ def breakdown(simulation: Simulation, job: Job) -> dict[str, float]:
     untimed = {name: getattr(simulation, name) for name in names}
     for name, part in names.items():
         setattr(simulation, name, timed(part, untimed[name]))
-    policies = timed("policies", Actors(job.minds, HORIZON))
+    policies = timed("policies", Actors(job.actors, HORIZON))
     step = timed("step", simulation.step)
     seen = simulation.reset(job.seed)
     spent.clear()
@@ -121,13 +123,13 @@ def breakdown(simulation: Simulation, job: Job) -> dict[str, float]:
     return {part: 1e6 * seconds / HORIZON for part, seconds in spent.items()}
 
 
-def mind(k: int) -> Mind:
+def actor(k: int) -> Actor:
     """A policy of the paper's size that drives: it accelerates by about 1 m/s^2."""
     random = np.random.default_rng(k)
     pairs = list(itertools.pairwise(SIZES))
     weights = [random.normal(size=pair) / np.sqrt(pair[0]) for pair in pairs]
     biases = [np.zeros(out) for _, out in pairs[:-1]] + [np.ones(1)]
-    return Mind(
+    return Actor(
         weights=tuple(w.astype(np.float32) for w in weights),
         biases=tuple(b.astype(np.float32) for b in biases),
         deviation=np.ones(1, np.float32),
@@ -139,20 +141,28 @@ def mind(k: int) -> Mind:
     )
 
 
-def measure_rounds(simulation: Simulation, rounds: int) -> dict[str, Any]:
+def measure_rounds(simulation: Simulation, rounds: int, assignments: list[str]) -> dict[str, Any]:
     """Rounds of the preset without their evaluation, and SUMO alone before and after each."""
     import fedkl
+    from fedkl.config import parse_assignment
+    from fedkl.learning.trajectories import episodes_for
 
-    unevaluated = {"federation.rounds": 1000, "evaluation.every": 1000}
-    federation = fedkl.Federation(fedkl.preset("figure-eight", set=unevaluated))
-    federation.run_round()  # compiles
+    settings: dict[str, Any] = {"federation.rounds": 1000, "evaluation.every": 1000}
+    settings |= dict(map(parse_assignment, assignments))
+    config = fedkl.preset("figure-eight", set=settings)
+    episodes = config.learner.iterations * episodes_for(config.world, config.learner.steps)
+    steps = episodes * config.world.horizon
     bare, whole = [], []
-    for _ in range(rounds):
-        before = statistics.median(bare_step(simulation) for _ in range(5))
-        whole.append(federation.run_round()["seconds"])
-        after = statistics.median(bare_step(simulation) for _ in range(5))
-        bare.append((before + after) / 2 * PAPER_STEPS)
+    with fedkl.Federation(config) as federation:
+        federation.run_round()  # compiles
+        for _ in range(rounds):
+            before = statistics.median(bare_step(simulation) for _ in range(5))
+            whole.append(federation.run_round()["seconds"])
+            after = statistics.median(bare_step(simulation) for _ in range(5))
+            bare.append((before + after) / 2 * steps)
     return {
+        "set": assignments,
+        "steps": steps,
         "seconds": measuring.spread(whole),
         "bare_seconds": measuring.spread(bare),
         "relative_to_bare": measuring.spread([w / b for w, b in zip(whole, bare, strict=True)]),
@@ -171,7 +181,7 @@ def summary(result: dict[str, Any]) -> str:
         whole = result["round"]
         lines.append(
             f"a round: {whole['seconds']['median']:.1f} s, "
-            f"its {PAPER_STEPS} steps of SUMO alone {whole['bare_seconds']['median']:.1f} s, "
+            f"its {whole['steps']} steps of SUMO alone {whole['bare_seconds']['median']:.1f} s, "
             f"ratio {whole['relative_to_bare']['median']:.2f}"
         )
     return "\n".join(lines)

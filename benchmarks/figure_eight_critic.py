@@ -19,6 +19,7 @@ import measuring
 
 import fedkl
 from fedkl import compilation
+from fedkl.config import parse_assignment
 
 WAYS = ((1, 64), (1, 128), (2, 128), (10, 64))
 """Epochs and minibatch."""
@@ -28,40 +29,57 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument(
+        "--ways", nargs="+", type=way, default=WAYS, metavar="EPOCHSxMINIBATCH", help="as 1x64"
+    )
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as for `fedkl train`"
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     result: dict[str, Any] = {"machine": measuring.machine("libsumo", "numpy", "jax")}
     if options.out.exists():
         result = json.loads(options.out.read_text(encoding="utf-8"))
     for seed in range(options.seeds):
-        for epochs, minibatch in WAYS:
-            name = f"{epochs} epochs of {minibatch}, seed {seed}, {options.rounds} rounds"
+        for epochs, minibatch in options.ways:
+            name = ", ".join(
+                [
+                    f"{epochs} epochs of {minibatch}",
+                    f"seed {seed}",
+                    f"{options.rounds} rounds",
+                    *options.set,
+                ]
+            )
             if name not in result:
-                result[name] = train(epochs, minibatch, seed, options.rounds)
+                changes = dict(map(parse_assignment, options.set))
+                changes |= {"critic.epochs": epochs, "critic.minibatch": minibatch}
+                result[name] = train(changes, seed, options.rounds)
                 options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
             print(f"{name}: {line(result[name])}", flush=True)
 
 
-def train(epochs: int, minibatch: int, seed: int, rounds: int) -> dict[str, Any]:
+def way(text: str) -> tuple[int, int]:
+    """Epochs and minibatch, from `1x64`."""
+    epochs, minibatch = text.split("x")
+    return int(epochs), int(minibatch)
+
+
+def train(changes: dict[str, Any], seed: int, rounds: int) -> dict[str, Any]:
     """Returns after each round, and the processor seconds of learning up to it."""
-    settings = {
-        "federation.rounds": 1000,
-        "evaluation.every": 1000,
-        "critic.epochs": epochs,
-        "critic.minibatch": minibatch,
-    }
+    settings = {"federation.rounds": 1000, "evaluation.every": 1000} | changes
     # Compiled code comes from the cache: one iteration fills it.
     compilation.enable_cache()
-    once = {"learner.iterations": 1} | settings
-    fedkl.Federation(fedkl.preset("figure-eight", set=once)).run_round()
-    federation = fedkl.Federation(fedkl.preset("figure-eight", seed=seed, set=settings))
-    seconds, returns, spent = [], [], 0.0
-    for _ in range(rounds):
-        start = time.process_time()
+    once = fedkl.preset("figure-eight", set=settings | {"learner.iterations": 1})
+    with fedkl.Federation(once) as federation:
         federation.run_round()
-        spent += time.process_time() - start
-        seconds.append(round(spent, 1))
-        returns.append(round(float(federation.evaluate(20, deterministic=False).mean()), 1))
+    seconds, returns, spent = [], [], 0.0
+    with fedkl.Federation(fedkl.preset("figure-eight", seed=seed, set=settings)) as federation:
+        for _ in range(rounds):
+            start = time.process_time()
+            federation.run_round()
+            spent += time.process_time() - start
+            seconds.append(round(spent, 1))
+            returns.append(round(float(federation.evaluate(20, deterministic=False).mean()), 1))
     return {"seconds": seconds, "returns": returns}
 
 

@@ -10,26 +10,31 @@ import argparse
 import itertools
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
-import torch
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
-from stable_baselines3 import PPO
 
 import fedkl
-from fedkl.federation.loop import Federation
-from fedkl.federation.state import broadcast
+from fedkl.clients.round import Start, begin, behaviour, local_round
+from fedkl.clients.sources import Traced
+from fedkl.clients.state import Model, Task, fresh
+from fedkl.config import parse_assignment
 from fedkl.learning import critic, minibatches, policy_optimisation
 from fedkl.learning.critic import CriticBatch, improve_critic
-from fedkl.learning.local_training import Task, behaviour, local_round
-from fedkl.learning.policy_optimisation import Policies, PolicyBatch, improve_policy
-from fedkl.learning.rollout import episodes_for, rollout
-from fedkl.learning.state import ClientState, Model
+from fedkl.learning.policy_optimisation import (
+    Iteration,
+    Learning,
+    Policies,
+    PolicyBatch,
+    improve_policy,
+)
+from fedkl.learning.trajectories import episodes_for
+from fedkl.randomness import Purpose, key_for
 
 Run = Callable[[], object]
 
@@ -42,58 +47,34 @@ MATMULS = 2000
 class Client:
     """The first client of the paper's federation, alone."""
 
-    def __init__(self) -> None:
-        config = fedkl.preset(PRESET)
-        federation = Federation(config)
-        self.task: Task = federation.task
-        self.model: Model = jax.tree.map(jnp.asarray, broadcast(federation.state.model))
-        self.state: ClientState = jax.tree.map(lambda x: x[0], federation.state.rows([0]))
-        params = config.world.clients(config.federation.clients, jax.random.key(config.seed))
-        self.params = jax.tree.map(lambda x: x[0], params)
+    def __init__(self, settings: dict[str, Any]) -> None:
+        config = fedkl.preset(PRESET, set=settings)
+        sharing, number = config.federation.sharing(), config.federation.clients
+        self.task = Task(config.world, config.algorithm, config.learner, config.critic)
+        first = fresh(self.task, sharing, key_for(config.seed, Purpose.MODEL))
+        self.model, self.state = jax.tree.map(jnp.asarray, first)
+        params = config.world.clients(number, key_for(config.seed, Purpose.WORLDS))
+        self.source = Traced(config.world, jax.tree.map(lambda x: x[0], params))
         self.episodes = episodes_for(self.task.world, self.task.learner.steps)
         self.samples = self.episodes * self.task.world.horizon
 
     def round(self) -> Run:
         """A whole round of I iterations."""
-        compiled = jax.jit(local_round)
-        args = (self.task, self.model, self.state, self.params, jax.random.key(1))
-        return lambda: jax.block_until_ready(compiled(*args))
+        start = Start(self.model, self.state, jax.random.key(1))
+        return _compiled(local_round, self.task, start, self.source)
 
     def parts(self) -> dict[str, Run]:
         """The parts of one iteration, each jitted by itself, on data of the same shapes."""
         task, key = self.task, jax.random.key(2)
         learner = task.learner
-        act = partial(behaviour, task)
         policy, value_net = self.model.policy, self.model.critic
         assert value_net is not None
         policy_batch, critic_batch = self._batches(key)
         policy_state = policy_optimisation.optimiser(learner).init(policy)
         critic_state = critic.optimiser(task.critic).init(value_net)
         calls: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-            "rollout": (
-                lambda model, key: rollout(
-                    task.world,
-                    self.params,
-                    act(model.policy, model.observations, jnp.zeros((), jnp.int32)),
-                    self.episodes,
-                    key,
-                ),
-                (self.model, key),
-            ),
-            "policy": (
-                lambda policy, state, batch, key: improve_policy(
-                    task.algorithm,
-                    learner,
-                    Policies(policy, policy),
-                    state,
-                    batch,
-                    self.state.coefficients,
-                    jnp.ones(()),
-                    jnp.zeros((), jnp.int32),
-                    key,
-                ),
-                (policy, policy_state, policy_batch, key),
-            ),
+            "rollout": (self._rollout, (self.model, key)),
+            "policy": (self._policy_steps, (policy, policy_state, policy_batch, key)),
             "critic": (
                 partial(improve_critic, task.critic),
                 (value_net, critic_state, critic_batch, key),
@@ -110,6 +91,24 @@ class Client:
             ),
         }
         return {name: _compiled(function, *args) for name, (function, args) in calls.items()}
+
+    def _rollout(self, model: Model, key: jax.Array) -> Any:
+        start = Start(model, self.state, key)
+        acting = behaviour(self.task, start, begin(self.task, start))
+        return self.source.collect(acting, self.episodes, key)
+
+    def _policy_steps(self, policy: Any, state: Any, batch: PolicyBatch, key: jax.Array) -> Any:
+        now = Iteration(
+            policies=Policies(policy, policy),
+            coefficients=self.state.coefficients,
+            own=self.state.own,
+            shared=self.model.shared,
+            statistics=self.model.observations,
+            number=jnp.zeros((), jnp.int32),
+            key=key,
+        )
+        task, start = self.task, Learning(policy, state, jnp.ones(()))
+        return improve_policy(task.algorithm, task.learner, now, start, batch, key)
 
     def _batches(self, key: jax.Array) -> tuple[PolicyBatch, CriticBatch]:
         keys = jax.random.split(key, 3)
@@ -133,6 +132,11 @@ def _compiled(function: Callable[..., Any], *args: Any) -> Run:
 
 def baseline(task: Task) -> Run:
     """One iteration of SB3's PPO, with our networks, T, E and minibatch."""
+    import gymnasium
+    import torch
+    from stable_baselines3 import PPO
+
+    torch.set_num_threads(1)
     learner = task.learner
     model = PPO(
         "MlpPolicy",
@@ -163,34 +167,37 @@ def step_flops(sizes: list[int], minibatch: int) -> int:
     return 3 * sum(layers) - layers[0]
 
 
-def measure(repetitions: int) -> dict[str, Any]:
+def measure(repetitions: int, settings: dict[str, Any], with_sb3: bool) -> dict[str, Any]:
     """Everything, alternately in this one process."""
-    client = Client()
+    client = Client(settings)
     learner, critics = client.task.learner, client.task.critic
-    runs = {"fedkl": client.round(), "sb3": baseline(client.task)}
+    steps = {"fedkl": learner.iterations * client.samples}
+    runs = {"fedkl": client.round()}
+    if with_sb3:
+        steps["sb3"], runs["sb3"] = learner.steps, baseline(client.task)
     runs |= client.parts() | {"matmuls": matmul_chain()}
     for run in runs.values():
         run()
     times: dict[str, list[Elapsed]] = {name: [] for name in runs}
     for _ in range(repetitions):
         for name, run in runs.items():
-            short = name not in ("fedkl", "sb3")
-            times[name] += [elapsed(run) for _ in range(5 if short else 1)]
-    steps = {"fedkl": learner.iterations * client.samples, "sb3": learner.steps}
+            times[name] += [elapsed(run) for _ in range(1 if name in steps else 5)]
     iteration = median(t.cpu for t in times["fedkl"]) / learner.iterations
     part = {name: median(t.cpu for t in times[name]) for name in runs.keys() - steps.keys()}
     peak = MATMULS * 2 * 64**3 / part["matmuls"]
     outputs = client.model.policy.network.biases[-1].shape[0]
     widths = client.task.world.observation_size
+    packages = ("torch", "stable-baselines3", "gymnasium", "mujoco") if with_sb3 else ()
+    theirs = f"stable-baselines3 PPO on gymnasium's {BASELINE}" if with_sb3 else "left out"
     return {
         "what": "environment steps per second of local training on one core",
-        "machine": machine("jax", "torch", "stable-baselines3", "gymnasium", "mujoco"),
+        "machine": machine("jax", *packages),
         "setting": {
             "preset": PRESET,
-            "baseline": f"stable-baselines3 PPO on gymnasium's {BASELINE}",
+            "set": settings,
+            "baseline": theirs,
             "repetitions": repetitions,
-            "fedkl_steps_per_repetition": steps["fedkl"],
-            "sb3_steps_per_repetition": steps["sb3"],
+            "steps_per_repetition": steps,
         },
         "steps_per_second": {
             name: {
@@ -199,7 +206,9 @@ def measure(repetitions: int) -> dict[str, Any]:
             }
             for name, n in steps.items()
         },
-        "times_faster": {clock: _ratio(times, steps, clock) for clock in ("wall", "cpu")},
+        "times_faster": {clock: _ratio(times, steps, clock) for clock in ("wall", "cpu")}
+        if with_sb3
+        else None,
         "iteration": _shares(iteration, part),
         "gradient_steps": {
             "measured_peak_gflops": peak / 1e9,
@@ -269,12 +278,14 @@ def summary(result: dict[str, Any]) -> str:
             f"{name:6s} {wall['median']:9,.0f} steps/s ({wall['min']:,.0f} to {wall['max']:,.0f}); "
             f"{cpu['median']:,.0f} per second of processor time"
         )
-    faster = result["times_faster"]
-    lines.append(
-        f"fedkl is {faster['wall']['median']:.1f} times as fast "
-        f"({faster['wall']['min']:.1f} to {faster['wall']['max']:.1f}); "
-        f"{faster['cpu']['median']:.1f} times by processor time"
-    )
+    if faster := result["times_faster"]:
+        lines.append(
+            f"fedkl is {faster['wall']['median']:.1f} times as fast "
+            f"({faster['wall']['min']:.1f} to {faster['wall']['max']:.1f}); "
+            f"{faster['cpu']['median']:.1f} times by processor time"
+        )
+    else:
+        lines.append("Stable-Baselines3 was left out")
     shares = result["iteration"]["shares"].items()
     lines.append("an iteration: " + ", ".join(f"{name} {share:.0%}" for name, share in shares))
     for name in ("policy", "critic"):
@@ -290,11 +301,19 @@ def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument(
+        "--without-sb3", action="store_true", help="our side only, without the extra `bench`"
+    )
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as for `fedkl train`"
+    )
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     args = parser.parse_args()
+    if not args.without_sb3 and find_spec("stable_baselines3") is None:
+        parser.error("Stable-Baselines3 comes with the extra `bench`; or give --without-sb3")
     run_on_cores(1)
-    torch.set_num_threads(1)
-    result = measure(args.repetitions)
+    settings = dict(map(parse_assignment, args.set))
+    result = measure(args.repetitions, settings, not args.without_sb3)
     emit(result, summary(result), args.out)
 
 

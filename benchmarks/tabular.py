@@ -82,7 +82,7 @@ def _objective(states: int, actions: int, seed: int) -> Objective:
     return objective[0]
 
 
-def race(gamma: float, heterogeneity: Any, count: int) -> dict[str, Any]:
+def race(gamma: float, heterogeneity: Any, count: int, most_rounds: int) -> dict[str, Any]:
     """The share of the possible improvement that each algorithm reaches."""
     batch = Family.stack(
         [
@@ -94,7 +94,8 @@ def race(gamma: float, heterogeneity: Any, count: int) -> dict[str, Any]:
     )
     best = optimum.search(batch)
     result: dict[str, Any] = {"gamma": gamma, "heterogeneity": heterogeneity, "families": count}
-    for name, rounds in ROUNDS.items():
+    for name, usual in ROUNDS.items():
+        rounds = min(usual, most_rounds)
         seconds, path = _timed(iterate, batch, ALGORITHMS[name], rounds)
         shares = best.share(path.returns[0], path.returns)
         reached = shares.mean(axis=1) >= 0.9
@@ -120,12 +121,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--families", type=int, default=20, help="in each race")
+    parser.add_argument(
+        "--rounds", type=int, default=max(ROUNDS.values()), help="of an algorithm at most"
+    )
     parser.add_argument("--out", type=Path, help="where to write the JSON too")
     options = parser.parse_args()
     run_on_cores(1)
     argmax = [compare_argmax(*size, options.repetitions) for size in SIZES]
     races = [
-        race(gamma, heterogeneity, options.families)
+        race(gamma, heterogeneity, options.families, options.rounds)
         for gamma in GAMMAS
         for heterogeneity in ("P", "all")
     ]

@@ -1,4 +1,4 @@
-"""What all tests share: a compilation cache, and tiny configs."""
+"""What all tests share: shapes that are checked, a compilation cache, and tiny configs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 
 import jax
 import pytest
+from jaxtyping import install_import_hook
 
-import fedkl
-from fedkl import compilation
+# Shapes in annotations are executed. This comes before anything of fedkl is imported.
+WITH_SHAPES = ("algorithms", "clients", "engines", "learning", "server", "simulators", "worlds")
+install_import_hook([f"fedkl.{name}" for name in WITH_SHAPES], "shape_checks.check")
+
+import fedkl  # noqa: E402
+from fedkl import compilation  # noqa: E402
 
 compilation.enable_cache()
 # Subprocesses of the tests share the cache whatever home they are given.

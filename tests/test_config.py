@@ -85,7 +85,7 @@ def test_the_authors_variant_differs_where_their_code_did():
         ({"algorithm.distance": "L2"}, f"algorithm.distance must be one of {', '.join(DISTANCES)}"),
         ({"algorithm.mu": 1.0}, "algorithm.mu is not a setting; algorithm has:"),
         ({"world.scenario": "mars"}, "world.scenario must be one of iid, initial_states"),
-        ({"world.name": "mars"}, "there is no world 'mars'; there is: figure-eight"),
+        ({"world.name": "mars"}, "world.name: there is no world 'mars'; there is: figure-eight"),
         ({"learner": 3}, "learner must be a table of settings, not 3"),
         ({"federation.clients": 2}, "federation.clients_per_round must be at most"),
         ({"seed": -1}, "seed must be at least 0, not -1"),

@@ -30,7 +30,7 @@ GROUPED = {"aggregation.reduce": "grouped"}
         ),
         (
             {"aggregation.reduce": "trimmed-mean", "aggregation.trim": 0.1},
-            "aggregation.trim must be 0, or at least 1/3, not 0.1",
+            "aggregation.trim must be 0, or at least 0.334, not 0.1",
         ),
         (
             GROUPED | {"aggregation.regions": 61},
@@ -65,7 +65,7 @@ GROUPED = {"aggregation.reduce": "grouped"}
             GROUPED | {"aggregation.across": "krum"},
             "aggregation.reduce = krum with aggregation.byzantine = 1 needs",
         ),
-        (GROUPED | {"aggregation.within": "nope"}, "there is no reducer 'nope'; there is: "),
+        (GROUPED | {"aggregation.within": "nope"}, "aggregation.within: there is no reducer "),
         (
             {"federation.quorum": 4},
             "federation.quorum must be at most federation.clients_per_round (3), not 4",
@@ -78,17 +78,20 @@ GROUPED = {"aggregation.reduce": "grouped"}
         ({"federation.max_empty_rounds": 0}, "federation.max_empty_rounds must be at least 1"),
         (
             {"aggregation.reduce": "nope"},
-            "there is no reducer 'nope'; there is: geometric-median, grouped, krum, mean, median, "
-            "multi-krum, trimmed-mean",
+            "aggregation.reduce: there is no reducer 'nope'; there is: geometric-median, grouped, "
+            "krum, mean, median, multi-krum, trimmed-mean",
         ),
-        ({"aggregation.each": ["nope"]}, "there is no transform 'nope'; there is: clip"),
+        (
+            {"aggregation.each": ["nope"]},
+            "aggregation.each: there is no transform 'nope'; there is: clip",
+        ),
         (
             {"aggregation.step": "nope"},
-            "there is no server step 'nope'; there is: adam, none, sgd, yogi",
+            "aggregation.step: there is no server step 'nope'; there is: adam, none, sgd, yogi",
         ),
         (
             {"selection.name": "nope"},
-            "there is no selector 'nope'; there is: round-robin, uniform, weighted",
+            "selection.name: there is no selector 'nope'; there is: round-robin, uniform, weighted",
         ),
         ({"selection.name": 3}, "selection.name must say which selection"),
         ({"selection": "uniform"}, "selection must be a table of settings, not 'uniform'"),

@@ -1,5 +1,8 @@
 """Named classes, ours and the user's."""
 
+import sys
+import types
+
 import pytest
 
 from fedkl.errors import UserError
@@ -55,7 +58,7 @@ def test_a_name_of_another_class_is_refused_with_both_homes(shapes):
     assert shapes["circle"] is Circle
 
 
-def test_a_class_that_is_made_again_is_replaced(shapes):
+def test_a_class_that_is_made_again_is_replaced(shapes, monkeypatch):
     """So that a plugin that was edited can be loaded again."""
 
     def edited():
@@ -65,7 +68,29 @@ def test_a_class_that_is_made_again_is_replaced(shapes):
         return Triangle
 
     old, new = edited(), edited()
-    shapes.register(old)
-    shapes.register(new)
+    for cls in (old, new):
+        cls.__module__ = "plugin"
+        # Loading a file again makes another module of the same name.
+        monkeypatch.setitem(sys.modules, "plugin", types.ModuleType("plugin"))
+        shapes.register(cls)
     assert shapes["triangle"] is new
     assert list(shapes) == ["circle", "square", "triangle"]
+
+
+def test_a_file_that_registers_a_name_twice_is_refused(shapes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plugin", types.ModuleType("plugin"))
+    one, two = (type("Triangle", (), {"name": "triangle"}) for _ in range(2))
+    one.__module__ = two.__module__ = "plugin"
+    shapes.register(one)
+    with pytest.raises(UserError, match=r"two shapes named 'triangle': plugin\.Triangle and"):
+        shapes.register(two)
+
+
+def test_a_class_without_a_name_is_refused(shapes):
+    with pytest.raises(UserError, match=r"Nobody needs a `name` to be registered as a shape"):
+        shapes.register(type("Nobody", (), {}))
+
+
+def test_the_setting_that_asks_for_an_unknown_name_is_named(shapes):
+    with pytest.raises(UserError, match=r"^world\.shape: there is no shape 'triangle'; there is"):
+        shapes.find("triangle", "world.shape")

@@ -250,9 +250,20 @@ def test_a_run_that_stalls_is_logged_and_saved_and_can_go_on(tiny, tmp_path):
         training.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}))
     assert run.checkpoints.rounds() == [2]
     assert [r["note"] is not None for r in run.metrics.read()] == [True, True]
-    assert run.summary() is None
+    assert run.summary()["stalled"] is True
+    assert len(run.summary()["refused_again_and_again"]) == 0
     training.go_on(run, silent, loud)
     assert [r["note"] is not None for r in run.metrics.read()] == [True, True] + [False] * 3
+    assert run.summary()["stalled"] is False
+
+
+def test_a_run_all_of_whose_rounds_were_empty_stays_stalled(tiny, tmp_path):
+    config = tiny(federation__rounds=2)
+    run = training.create(config, tmp_path / "run")
+    for _ in range(2):
+        with pytest.raises(fedkl.StalledError):
+            training.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}))
+    assert len(run.metrics.read()) == 2
 
 
 def test_returns_of_very_many_clients_go_to_a_file_that_the_line_names(tiny, tmp_path, monkeypatch):

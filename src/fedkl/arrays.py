@@ -14,8 +14,13 @@ T = TypeVar("T")
 AnyArray = jax.Array | np.ndarray
 """JAX's inside compiled code, NumPy's outside of it and on the server."""
 
-if not TYPE_CHECKING:
-    AnyArray |= np.generic  # an entry of an array, which has no type of its own for a checker
+if TYPE_CHECKING:
+    Array = jax.Array
+else:
+    # An entry of an array has no type of its own for a checker.
+    AnyArray |= np.generic
+    # What JAX computes with may come as NumPy's; mypy need not know.
+    Array = AnyArray
 
 Scalar = float | Float[AnyArray, ""]
 """A number: a setting as it is in a config, or the same inside compiled code."""

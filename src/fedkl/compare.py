@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkl.config import Config
-from fedkl.errors import UserError
+from fedkl.errors import STALLED, UserError
 from fedkl.processes import cores
 from fedkl.progress import number
 from fedkl.runs import RunDirectory, explain_os_errors, lock_directory
@@ -106,7 +106,7 @@ def _run_all(path: Path, plan: Plan, show: Callable[[str], None], tick: Callable
             for process in [p for p in working if p.poll() is not None]:
                 _, run = working.pop(process)
                 ended = total - len(waiting) - len(working)
-                if process.returncode:
+                if process.returncode not in (0, STALLED):
                     failed.append(run)
                 show(f"{run.name} {_outcome(process.returncode, run)} ({ended}/{total})")
     if failed:
@@ -121,7 +121,8 @@ def _outcome(code: int, run: Path) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     if code:
         lines = (run / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return f"failed: {lines[-1] if lines else f'exit code {code}'}"
+        word = "ended" if code == STALLED else "failed"
+        return f"{word}: {lines[-1] if lines else f'exit code {code}'}"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     return f"finished: return {number(summary['return_mean'])} in {summary['seconds']:.0f} s"
 

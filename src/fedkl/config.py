@@ -102,7 +102,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     }
     for name, registry in _NAMED.items():
         table = values.get(name, {})
-        cls = registry[_which(name, table)]
+        cls = registry.find(_which(name, table), f"{name}.name")
         rest = {key: value for key, value in table.items() if key != "name"}
         parts[name] = settings.build(cls, rest, name)
     parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
@@ -125,7 +125,7 @@ def preset(
         algorithm: instead of the preset's own.
         seed: instead of the preset's own.
         set: dotted key to value, such as {"learner.d_local": 0.02}.
-        plugins: Python files with algorithms or worlds of your own.
+        plugins: Python files with algorithms, worlds or links of the server of your own.
 
     Example:
         >>> preset("reacher-init-state", algorithm="fedprox").algorithm.mu

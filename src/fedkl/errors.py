@@ -1,12 +1,16 @@
-"""The one exception that stands for a mistake a user can make and mend."""
+"""What ends a command in one sentence: a mistake that a user can mend, or training that stalls."""
 
 
 class UserError(Exception):
     """Something the user asked for cannot be done; the message is one clear sentence.
 
-    The command line prints it on stderr and exits with code 2. Every other exception is a
-    defect of ours and ends in a traceback.
+    The command line prints it on stderr and exits with code 2. An exception that is not of this
+    module is a defect of ours and ends in a traceback.
     """
+
+
+STALLED = 3
+"""The exit code of training that goes nowhere."""
 
 
 class StalledError(Exception):

@@ -1,7 +1,8 @@
-"""Named things a config can ask for: algorithms and worlds, ours and the user's."""
+"""What a config can ask for by name: algorithms, worlds, links of the server; ours and others'."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -28,29 +29,48 @@ class Registry:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._classes: dict[str, Any] = {}
+        self._classes: dict[str, tuple[Any, Any]] = {}
+        """The class of each name, and the module that registered it."""
 
     def register(self, cls: T) -> T:
         """Adds a class under its `name`.
 
-        A file that is run again (an edited plugin in a notebook, say) replaces what it registered.
+        A file that is run again (an edited plugin, a cell of a notebook) replaces what it
+        registered.
 
         Raises:
-            UserError: another class has the name.
+            UserError: the class has no name, or another class has it.
         """
-        name: str = cls.name  # type: ignore[attr-defined]  # every registered class has one
-        known = self._classes.get(name)
-        if known is not None and _home(known) != _home(cls):
+        name = getattr(cls, "name", None)
+        if not isinstance(name, str):
+            raise UserError(f"{_home(cls)} needs a `name` to be registered as a {self.kind}")
+        module = sys.modules.get(cls.__module__)
+        known, before = self._classes.get(name, (cls, None))
+        again = module is not before or cls.__module__ == "__main__"
+        if known is not cls and not (again and _home(known) == _home(cls)):
             raise UserError(
                 f"there are two {self.kind}s named '{name}': {_home(known)} and {_home(cls)}"
             )
-        self._classes[name] = cls
+        self._classes[name] = (cls, module)
         return cls
 
     def __getitem__(self, name: str) -> Any:
+        return self.find(name)
+
+    def find(self, name: str, field: str = "") -> Any:
+        """The class of that name.
+
+        Args:
+            name: as registered.
+            field: the setting that asks for it, for the message.
+
+        Raises:
+            UserError: there is none.
+        """
         if name not in self._classes:
-            raise UserError(f"there is no {self.kind} '{name}'; there is: {', '.join(self)}")
-        return self._classes[name]
+            where = f"{field}: " if field else ""
+            raise UserError(f"{where}there is no {self.kind} '{name}'; there is: {', '.join(self)}")
+        return self._classes[name][0]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._classes))

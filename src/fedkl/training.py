@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedkl.config import Config, from_mapping
-from fedkl.errors import UserError
+from fedkl.errors import StalledError, UserError
 from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
@@ -39,7 +39,8 @@ def load(run: RunDirectory, warn: Warn, federation: Federation | None = None) ->
         warn: is told of a damaged checkpoint.
         federation: of the run's config, where there is one already; it is moved on.
     """
-    federation = federation or Federation(from_mapping(run.config()))
+    if federation is None:
+        federation = Federation(from_mapping(run.config()))
     if (found := run.checkpoints.latest(warn)) is not None:
         try:
             federation.restore(found.arrays, found.rows)
@@ -75,21 +76,31 @@ def go_on(
         federation = load(run, warn, federation)
         config = federation.config
         done = int(federation.state.round)
-        if done == config.federation.rounds and run.summary() is not None:
+        finished = done == config.federation.rounds and not federation.stalled
+        if finished and run.summary() is not None:
             return federation
         run.metrics.truncate_after(done)
         if len(run.metrics.read()) < done:
             raise UserError(
                 f"{run.metrics.path} lacks rounds that the checkpoint of round {done} has"
             )
-        for record in federation:
-            _log(run, record)
-            done = record["round"]
-            last = federation.stalled or done == config.federation.rounds
-            if last or done % config.checkpoint.every == 0:
-                run.checkpoints.save(done, *federation.save(), federation.changed)
-                federation.changed.clear()
-            watch(record)
+        if federation.stalled and done < config.federation.rounds:
+            federation.forgive()  # whoever goes on with a run that stalled has mended something
+        oldest = done
+        try:
+            for record in federation:
+                _log(run, record)
+                done = record["round"]
+                last = federation.stalled or done == config.federation.rounds
+                if last or done % config.checkpoint.every == 0:
+                    run.checkpoints.save(done, *federation.save())
+                    # The checkpoint before may be gone back to, should this one be damaged.
+                    federation.saved(oldest)
+                    oldest = done
+                watch(record)
+        except StalledError:
+            run.write_summary(summary(run.metrics.read()) | {"stalled": True})
+            raise
         run.write_summary(summary(run.metrics.read()))
         return federation
 
@@ -128,6 +139,7 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
             if times >= AGAIN_AND_AGAIN
         ],
         "empty_rounds": sum(r["note"] is not None for r in records),
+        "stalled": False,
         "seconds": sum(r["seconds"] for r in records),
         "versions": versions(),
     }

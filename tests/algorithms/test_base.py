@@ -5,6 +5,7 @@ import pytest
 
 from fedkl.algorithms import ALGORITHMS, Algorithm, Ended, register_algorithm
 from fedkl.errors import UserError
+from fedkl.learning.policy_optimisation import Measured
 from fedkl.learning.settings import LearnerSettings
 
 
@@ -63,7 +64,8 @@ def adds_nothing_else(algorithm, hand):
     assert algorithm.own(policy) == algorithm.shared(policy) == ()
     assert algorithm.gradient(jnp.ones(2), hand.at(step=4)).tolist() == [1, 1]
     at = hand.at(c2=7.0)
-    assert algorithm.adapt(at, None) is at.coefficients
+    measured = Measured(jnp.array(0.1), jnp.array(0.2), jnp.array(3.0))
+    assert algorithm.adapt(at, measured) is at.coefficients
     ended = Ended("own", "shared", policy, hand.policies.broadcast, jnp.array(0.1))
     assert algorithm.finish(ended) == ("own", ())
     assert algorithm.gather("shared", [(), ()], 9) == "shared"

@@ -17,6 +17,7 @@ from fedkl.worlds import Bandit, PointTarget
 
 KEY = jax.random.key(5)
 STEPS = 3 * 64  # of a round of the `point` task
+SEEN = Moments(np.array(1000.0), np.array([3.0]), np.array([4000.0]))
 
 
 def row(tree, i=0):
@@ -99,9 +100,7 @@ def test_what_is_federated_is_sent_and_not_kept(outcome):
 def test_sent_statistics_hold_the_rounds_own_data_only(train, start, point, params):
     task = point()
     model, client = start(task)
-    model = changed(
-        model, lambda m: m.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0]))
-    )
+    model = changed(model, lambda m: m.observations, SEEN)
     sent = train(task, model, client, row(params), KEY)[0].model.observations
     assert float(sent.count) == STEPS
     np.testing.assert_allclose(sent.mean, [1.0], rtol=1e-6)
@@ -155,9 +154,7 @@ def local_outcome(train, start, params):
     model, client = start(task, **LOCAL)
     client = changed(client, lambda c: c.coefficients["c1"], 7.0)
     client = changed(client, lambda c: c.coefficients["c2"], 9.0)
-    client = changed(
-        client, lambda c: c.observations, Moments(1000.0, np.array([3.0]), np.array([4000.0]))
-    )
+    client = changed(client, lambda c: c.observations, SEEN)
     return client, train(task, model, client, row(params), KEY)
 
 

@@ -48,6 +48,9 @@ class ByHand:
     def collect(self, behaviour, episodes, key):
         return self._traced.collect(behaviour, episodes, key)
 
+    def record(self, behaviour, key):
+        return self._traced.record(behaviour, key)
+
 
 class Broken(ByHand):
     """One reading of each batch, and one reward, are far from all others."""

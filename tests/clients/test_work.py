@@ -91,6 +91,9 @@ class Countless:
         self.asked.append(episodes)
         return self.source.collect(behaviour, episodes, key)
 
+    def record(self, behaviour, key):
+        return self.source.record(behaviour, key)
+
 
 @pytest.mark.parametrize(
     ("episodes", "blocks"), [(3, [3]), (4, [4]), (9, [4, 4, 1]), (12, [4, 4, 4])]

@@ -1,5 +1,7 @@
 """Clients' states behind an engine, and jobs in parts."""
 
+import copy
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -15,9 +17,14 @@ WORDS = np.zeros(2, np.uint32)
 
 
 @pytest.fixture(scope="module")
-def first():
+def made():
     task = Task(PointTarget(), FedKL(), LearnerSettings(hidden=(2,)), CriticSettings(hidden=(2,)))
-    return fresh(task, Sharing(), jax.random.key(0))[1]
+    return fresh(task, Sharing(), jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def first(made):
+    return made[1]
 
 
 def with_c1(state, value):
@@ -25,7 +32,7 @@ def with_c1(state, value):
 
 
 def c1(rows, client):
-    return float(rows[client].coefficients["c1"])
+    return float(rows.own(client).coefficients["c1"])
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def test_every_client_has_the_first_state_until_it_has_one_of_its_own(rows, firs
     assert c1(rows, 99_999) == 0.5
     assert rows.save() == {}
     rows.propose(7, with_c1(first, 2.0), "answer")
-    rows.keep([7])
+    rows.keep(1, [7])
     assert (c1(rows, 7), c1(rows, 8)) == (2.0, 0.5)
     assert list(rows.save()) == [7]
 
@@ -46,38 +53,38 @@ def test_what_is_pending_becomes_a_clients_own_only_when_it_is_kept(rows, first)
     assert rows.propose(1, with_c1(first, 2.0), "answer") == "answer"
     assert c1(rows, 1) == 0.5
     assert rows.save() == {}
-    rows.keep([1])
+    rows.keep(1, [1])
     assert c1(rows, 1) == 2.0
 
 
 def test_what_is_pending_and_not_kept_is_forgotten(rows, first):
     rows.propose(1, with_c1(first, 2.0), "answer")
     rows.propose(2, with_c1(first, 3.0), "answer")
-    rows.keep([1])
+    rows.keep(1, [1])
     assert c1(rows, 2) == 0.5
     with pytest.raises(KeyError):
-        rows.keep([2])
+        rows.keep(1, [2])
 
 
 def test_the_last_of_two_proposals_counts(rows, first):
     rows.propose(1, with_c1(first, 2.0), "first attempt")
     rows.propose(1, with_c1(first, 3.0), "second attempt")
-    rows.keep([1])
+    rows.keep(1, [1])
     assert c1(rows, 1) == 3.0
 
 
 def test_work_that_changes_nothing_leaves_nothing_pending(rows):
     assert rows.propose(1, None, "returns") == "returns"
     with pytest.raises(KeyError):
-        rows.keep([1])
+        rows.keep(1, [1])
 
 
 def test_a_state_that_is_not_finite_is_a_failure_that_names_it(rows, first):
     rows.propose(1, with_c1(first, 2.0), "answer")
-    rows.keep([1])
+    rows.keep(1, [1])
     refused = rows.propose(1, with_c1(first, np.nan), "answer")
     assert refused == Failure("state.coefficients.c1 is not finite")
-    rows.keep([])
+    rows.keep(1, [])
     assert c1(rows, 1) == 2.0
 
 
@@ -89,22 +96,22 @@ def test_a_state_of_another_shape_is_a_failure_that_names_it(rows, first):
 
 def test_restoring_goes_back_to_what_was_saved_and_forgets_what_was_pending(rows, first):
     rows.propose(1, with_c1(first, 2.0), "answer")
-    rows.keep([1])
+    rows.keep(1, [1])
     saved = dict(rows.save())
     rows.propose(1, with_c1(first, 3.0), "answer")
-    rows.keep([1])
+    rows.keep(1, [1])
     rows.propose(2, with_c1(first, 4.0), "answer")
     rows.restore(saved)
     assert (c1(rows, 1), c1(rows, 2)) == (2.0, 0.5)
     with pytest.raises(KeyError):
-        rows.keep([2])
+        rows.keep(1, [2])
     rows.propose(1, with_c1(first, 5.0), "answer")
-    rows.keep([1])
+    rows.keep(1, [1])
     assert saved[1].coefficients["c1"] == 2.0
 
 
-def test_jobs_that_start_from_the_same_model_go_together_up_to_the_width():
-    everybody, region = object(), object()
+def test_jobs_that_start_from_the_same_model_go_together_up_to_the_width(made):
+    everybody, region = made[0], copy.copy(made[0])
     jobs = [Job(c, WORDS, model=region if c in (1, 4) else None) for c in range(6)]
     parts = parts_of(jobs, everybody, 3)
     assert [(model is region, [job.client for job in part]) for model, part in parts] == [

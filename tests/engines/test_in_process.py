@@ -162,6 +162,5 @@ def test_a_recording_is_an_episode_in_that_clients_world(tiny):
 
 
 def test_an_engine_without_simulators_has_nothing_to_report(tiny):
-    federation = Federation(tiny())
-    assert federation.engine.report() == {}
-    federation.close()
+    with Federation(tiny()) as federation:
+        assert federation.engine.report() == {}

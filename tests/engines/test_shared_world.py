@@ -368,5 +368,8 @@ def test_other_work_is_refused_by_name(bench):
     class Dance(eqx.Module):
         name: ClassVar[str] = "dance"
 
+        def __call__(self, task, start, source):
+            return "danced", None
+
     with pytest.raises(TypeError, match="cannot be asked to dance"):
         bench(Points()).ask(Dance(), [0])

@@ -111,7 +111,7 @@ def test_rescaling_leaves_the_mean_and_the_sign_alone():
 
 # Outliers.
 
-pull_in = jax.jit(without_outliers)
+pull_in = jax.jit(without_outliers, static_argnums=2)
 
 
 def everything(x):
@@ -160,11 +160,11 @@ def test_each_feature_has_outliers_of_its_own():
     np.testing.assert_array_equal(pulled[:, 1], x[:, 1])
 
 
-@given(
-    hnp.arrays(
-        np.float32, st.tuples(st.just(40), st.just(2)), elements=st.floats(-30, 30, width=32)
-    )
-)
+# What is subnormal is 0 to XLA.
+ordinary = st.floats(-30, 30, width=32, allow_subnormal=False)
+
+
+@given(hnp.arrays(np.float32, st.tuples(st.just(40), st.just(2)), elements=ordinary))
 @settings(max_examples=30, deadline=None)
 def test_a_small_batch_has_no_outliers_and_stays_the_very_same(x):
     """40 entries, and 7^2 = 49: nothing can be further out than sqrt(39) deviations."""
@@ -223,8 +223,8 @@ def test_batches_side_by_side_do_as_they_would_alone():
     x = np.stack([usual(2000, seed) for seed in range(3)])
     x[1, 5] = 1e6
     x[2, 5] = -300.0
-    together = jax.jit(jax.vmap(without_outliers, in_axes=(0, 0, None)))(
-        x, jnp.ones(x.shape, bool), 5.0
+    together = jax.vmap(lambda x, weights: without_outliers(x, weights, 5.0))(
+        x, jnp.ones(x.shape, bool)
     )
     for row, pulled in zip(x, together, strict=True):
         np.testing.assert_allclose(pulled, pull_in(row, everything(row), 5.0), rtol=1e-5)

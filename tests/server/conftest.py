@@ -4,6 +4,7 @@ import pytest
 
 from fedkl.clients.work import Evaluate
 from fedkl.server.loop import Federation
+from fedkl.server.starting import local_engine
 
 
 class Between:
@@ -15,7 +16,7 @@ class Between:
     """
 
     def __init__(self, config, tamper=lambda client, attempt, answer: answer):
-        self._clients = Federation(config).engine
+        self._clients = local_engine(config)
         self._tamper = tamper
         self.asked = []
         """The jobs of each call that trains."""
@@ -36,6 +37,9 @@ class Between:
     def keep(self, round, clients):
         self.kept.append((round, list(clients)))
         self._clients.keep(round, clients)
+
+    def saved(self, oldest):
+        self._clients.saved(oldest)
 
     def save(self):
         return self._clients.save()

@@ -22,6 +22,7 @@ from fedkl.arrays import to_arrays
 from fedkl.clients.round import Trained
 from fedkl.clients.state import ClientState, Model, Update
 from fedkl.engines import Failure, Job
+from fedkl.engines.base import Report
 from fedkl.learning.networks import MLP
 from fedkl.learning.policy import Policy
 from fedkl.learning.statistics import Moments
@@ -70,11 +71,20 @@ class Tampering:
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """Nobody goes on from what was kept."""
 
+    def saved(self, oldest: int) -> None:
+        """Nor is anything forgotten."""
+
     def save(self) -> Mapping[int, ClientState]:
         return {}
 
-    def report(self) -> dict[str, int]:
+    def restore(self, saved: Mapping[int, ClientState]) -> None:
+        """There is nothing to go back to."""
+
+    def report(self) -> Report:
         return {}
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 class Known(NamedTuple):

@@ -1,6 +1,6 @@
 """An episode to look at: drawn as far as it went."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -8,16 +8,17 @@ import pytest
 import fedkl
 from fedkl.clients.sources import Recording
 from fedkl.server.films import film
+from fedkl.worlds import PointTarget
 
 
 class Place(NamedTuple):
     x: np.ndarray
 
 
-class Easel:
+class Easel(PointTarget):
     """A world that draws one pixel: where it is, the steps so far, and the return in units."""
 
-    frames_per_second = 4.0
+    frames_per_second: ClassVar[float] = 4.0
 
     def artist(self, params):
         return lambda state, step, total: np.array([[[state.x + params, step, total]]], np.uint8)

@@ -1,14 +1,21 @@
 """The loop when clients go wrong: who is run again, who is left out, and when it gives up."""
 
+from dataclasses import replace
+from typing import ClassVar
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedkl
 from fedkl.clients.round import Trained
+from fedkl.clients.work import Train
 from fedkl.engines import Failure
+from fedkl.server.aggregation import Mean
 from fedkl.server.loop import Federation
+from fedkl.server.selection import Selector
 
 
 def same_bits(a, b):
@@ -84,7 +91,7 @@ def test_a_round_in_which_everybody_fails_leaves_the_model_and_the_run_goes_on(t
     assert record["coefficients"] == {}
     assert len(record["rejected"]) == 2
     assert record["note"] == "0 accepted updates, fewer than the quorum of 1"
-    assert engine.kept == [(0, [])]
+    assert engine.kept == [(1, [])]
     assert federation.run_round()["round"] == 2
 
 
@@ -101,7 +108,7 @@ def test_fewer_than_the_quorum_leave_everything_as_it_was(tiny, between):
     assert record["env_steps"] == 0
     assert same_bits(federation.state.model, before.model)
     assert states(federation) == {}
-    assert federation.changed == set()
+    assert federation.save().changed == set()
     # The round counts, and so do the turns of those who were asked.
     assert (record["round"], federation.state.round, federation.state.empty_rounds) == (1, 1, 1)
     assert federation.state.selector.sum() == 2
@@ -117,9 +124,10 @@ def test_a_run_that_goes_nowhere_is_given_up(tiny, between):
     federation, engine = between(config, nobody)
     with pytest.raises(fedkl.StalledError) as caught:
         list(federation)
-    assert engine.kept == [(0, []), (1, []), (2, [])]
+    assert engine.kept == [(1, []), (2, []), (3, [])]
     assert str(caught.value) == (
-        "training has stalled: no update of the last 3 rounds reached the model "
+        "training has stalled: no update of the last 3 rounds reached the model; the last because "
+        "of 0 accepted updates, fewer than the quorum of 1; client 1: out of order "
         "(see federation.max_empty_rounds)"
     )
 
@@ -149,7 +157,7 @@ def test_an_aggregate_that_is_not_finite_is_not_taken(tiny, monkeypatch):
     aggregation = federation._aggregation
 
     class Overflowing:
-        start = aggregation.start
+        init, start = aggregation.init, aggregation.start
 
         def __call__(self, *args):
             made = aggregation(*args)
@@ -171,7 +179,7 @@ def test_statistics_that_clients_cannot_take_in_float32_are_not_taken(tiny, monk
     aggregation = federation._aggregation
 
     class TooLarge:
-        start = aggregation.start
+        init, start = aggregation.init, aggregation.start
 
         def __call__(self, *args):
             made = aggregation(*args)
@@ -183,8 +191,181 @@ def test_statistics_that_clients_cannot_take_in_float32_are_not_taken(tiny, monk
     assert "rewards.squares would not be finite" in federation.run_round()["note"]
 
 
-def test_an_evaluation_that_fails_is_a_defect(tiny):
-    federation = Federation(tiny())
-    federation.engine.run = lambda *_: iter([(client, Failure("broken")) for client in range(4)])
-    with pytest.raises(RuntimeError, match="client 0: broken"):
-        federation.evaluate(1, deterministic=True)
+def test_clients_that_cannot_be_evaluated_are_left_out_of_the_returns(tiny):
+    federation = Federation(tiny(federation__rounds=1))
+    run = federation.engine.run
+
+    def some(work, model, jobs, key):
+        for client, answer in run(work, model, jobs, key):
+            if isinstance(work, Train) or client in (0, 3):
+                yield client, answer
+            elif client == 1:
+                yield client, Failure("out of range")
+
+    federation.engine.run = some
+    record = federation.run_round()
+    assert record["evaluated"] == [0, 3]
+    assert len(record["return_per_client"]) == 2
+    assert record["return_mean"] == pytest.approx(np.mean(record["return_per_client"]))
+    assert np.isnan(federation.evaluate(2, deterministic=True)).all(axis=1).tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_round_that_nobody_can_evaluate_has_no_returns(tiny):
+    federation = Federation(tiny(federation__rounds=1))
+    run = federation.engine.run
+    federation.engine.run = lambda work, *rest: (
+        run(work, *rest) if isinstance(work, Train) else iter(())
+    )
+    record = federation.run_round()
+    assert record["return_mean"] is None
+    with pytest.raises(fedkl.UserError, match="client 2 gave no episode to look at"):
+        federation.film(2, deterministic=True)
+
+
+def test_a_client_that_never_answers_is_left_out_and_named(tiny, between):
+    config = tiny(federation__rounds=1)
+    silent = Federation(config).run_round()["selected"][0]
+    federation, engine = between(config)
+    run = engine.run
+    engine.run = lambda work, *rest: (
+        (client, answer)
+        for client, answer in run(work, *rest)
+        if client != silent or not isinstance(work, Train)
+    )
+    record = federation.run_round()
+    assert record["rejected"] == [{"client": silent, "reason": "it did not answer"}]
+    # Asked twice, heard never.
+    alone = record["bytes_up"]
+    assert record["bytes_down"] > 2 * alone
+
+
+class Doubled(Selector[tuple[()]]):
+    name: ClassVar[str] = "doubled"
+    summary: ClassVar[str] = "the same client twice"
+
+    def __call__(self, state, round, pool):
+        return [1, 1]
+
+
+class Outside(Doubled):
+    def __call__(self, state, round, pool):
+        return [0, 77]
+
+
+class Growing(Doubled):
+    def init(self, clients):
+        return np.zeros(1)
+
+    def __call__(self, state, round, pool):
+        return [0, 1]
+
+    def observe(self, state, round, selected, reports):
+        return np.append(state, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("selector", "sentence"),
+    [
+        (Doubled(), "selection.name = doubled must select different clients from 0 to 3"),
+        (Outside(), "selection.name = doubled must select different clients from 0 to 3"),
+        (Growing(), "selection.name = doubled must keep its state as it was made"),
+    ],
+)
+def test_a_selector_that_cannot_be_right_is_refused_and_nothing_moves(tiny, selector, sentence):
+    federation = Federation(replace(tiny(), selection=selector))
+    before = federation.state
+    with pytest.raises(fedkl.UserError) as caught:
+        federation.run_round()
+    assert str(caught.value).startswith(sentence)
+    assert federation.state is before
+    assert states(federation) == {}
+
+
+class Telling(fedkl.Algorithm):
+    """Shares an integer and a float, and gathers them in NumPy's own precision."""
+
+    name: ClassVar[str] = "telling"
+    summary: ClassVar[str] = "shares two numbers"
+    grows: bool = False
+
+    def shared(self, policy):
+        return {"count": jnp.zeros((), jnp.int32), "sum": jnp.zeros(2)}
+
+    def finish(self, ended):
+        return (), ended.shared
+
+    def gather(self, shared, messages, clients):
+        size = 3 if self.grows else 2
+        return {"count": shared["count"] + len(messages), "sum": np.ones(size, np.float64)}
+
+
+def test_what_an_algorithm_shares_keeps_its_types_over_rounds(tiny):
+    federation = Federation(replace(tiny(), algorithm=Telling()))
+    records = list(federation)
+    assert all(record["rejected"] == [] for record in records)
+    shared = federation.state.model.shared
+    assert (shared["count"], shared["count"].dtype, shared["sum"].dtype) == (6, "int32", "float32")
+    Federation(federation.config).restore(*federation.save()[:2])
+
+
+def test_an_algorithm_that_gathers_another_shape_is_refused_in_its_first_round(tiny):
+    federation = Federation(replace(tiny(), algorithm=Telling(grows=True)))
+    with pytest.raises(fedkl.UserError, match="what telling gathers does not fit what it shares"):
+        federation.run_round()
+
+
+class Poisonous(fedkl.Reducer):
+    name: ClassVar[str] = "poisonous"
+    summary: ClassVar[str] = "gives no numbers"
+
+    def __call__(self, points, weights):
+        return points[0] * np.nan
+
+
+def test_a_region_whose_aggregate_is_not_finite_is_not_taken_either(tiny):
+    config = tiny(aggregation__reduce="grouped", aggregation__region_rounds=4)
+    links = replace(config.aggregation, levels=(Poisonous(), Mean()))
+    federation = Federation(replace(config, aggregation=links))
+    before = federation.state
+    record = federation.run_round()
+    assert "would not be finite" in record["note"]
+    assert same_bits(federation.state.aggregation, before.aggregation)
+
+
+def test_clients_of_a_region_start_from_one_object(tiny, between):
+    config = tiny(
+        aggregation__reduce="grouped",
+        aggregation__regions=1,
+        aggregation__region_rounds=3,
+        federation__clients_per_round=4,
+    )
+    federation, engine = between(config)
+    federation.run_round()
+    federation.run_round()
+    first, second = engine.asked
+    assert {job.model for job in first} == {None}
+    assert len({id(job.model) for job in second}) == 1
+    assert {x.dtype for x in jax.tree.leaves(second[0].model)} == {np.dtype(np.float32)}
+
+
+def test_a_run_whose_clients_keep_their_states_goes_on_only_where_they_are(tiny, between):
+    """An engine that gives the server no states, as one over a network would."""
+    config = tiny(federation__clients_per_round=4)
+    federation, engine = between(config)
+    engine.save, engine.restore = dict, lambda saved: None
+    federation.run_round()
+    arrays, rows, changed = federation.save()
+    assert changed == {0, 1, 2, 3}
+    assert {name for row in rows.values() for name in row} == {"since"}
+    elsewhere = Federation(config)
+    elsewhere.restore(arrays, rows)
+    with pytest.raises(fedkl.UserError, match="keep their states themselves"):
+        elsewhere.run_round()
+    federation.restore(arrays, rows)
+    federation.run_round()
+    assert {job.since for job in engine.asked[-1]} == {1}

@@ -4,17 +4,24 @@ import re
 from pathlib import Path
 from typing import get_type_hints
 
+import jax
 import numpy as np
 import pytest
 
 from fedkl.clients.round import Trained
-from fedkl.clients.state import Update
+from fedkl.clients.state import Model, Update
+from fedkl.learning.policy import Policy
+from fedkl.learning.settings import LearnerSettings
 from fedkl.server import records
 from fedkl.server.loop import Federation
 from fedkl.server.records import ClientRecord, Record
+from fedkl.worlds import PointTarget
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 ONLY_IN_THE_LOG = {"returns_file"}
+MODEL = Model(
+    Policy(PointTarget(), LearnerSettings(hidden=()), jax.random.key(0)), None, None, None, {}, ()
+)
 
 
 def documented(heading):
@@ -33,7 +40,7 @@ def trained(kl_local, guarded, weight=64, **coefficients):
         "step_scale": np.float32(0.5),
         "coefficients": {name: np.float32(c) for name, c in coefficients.items()},
     }
-    return Trained(Update(None, np.float32(weight), ()), metrics)
+    return Trained(Update(MODEL, np.float32(weight), ()), metrics)
 
 
 def test_the_page_on_metrics_has_every_key_of_a_round_and_no_other():

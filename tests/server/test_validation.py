@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 
 from fedkl.clients.round import Trained
 from fedkl.clients.state import Model, Update
+from fedkl.learning.networks import MLP
+from fedkl.learning.policy import Policy
+from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments, merge
 from fedkl.server.validation import (
     ENOUGH,
@@ -24,8 +28,10 @@ from fedkl.server.validation import (
     problem_with,
     problem_with_model,
 )
+from fedkl.worlds import PointTarget
 
 F32 = np.float32
+KEY = jax.random.key(0)
 
 
 def moments(count: float, mean: Any, squares: Any) -> Moments:
@@ -38,11 +44,22 @@ def data(samples: np.ndarray) -> Moments:
     return moments(len(samples), mean, np.square(samples - mean).sum(axis=0))
 
 
+def policy(weight: float, bias: float) -> Policy:
+    """A network with one weight and one bias, and actions of deviation 1, whose logarithm is 0."""
+    blank = Policy(PointTarget(), LearnerSettings(hidden=(), initial_log_std=0.0), KEY)
+    return eqx.tree_at(lambda p: p.network, jax.device_get(blank), critic(weight, bias))
+
+
+def critic(weight: float, bias: float) -> MLP:
+    arrays = (np.array([[weight]], F32),), (np.array([bias], F32),)
+    return eqx.tree_at(lambda n: (n.weights, n.biases), MLP((1, 1), KEY), arrays)
+
+
 # Two observations: mean 3 and deviation 1, and 2 everywhere; rewards of mean 0 and deviation 0.5.
 # The server has seen ten rounds of 64 steps each, which is enough.
 MODEL = Model(
-    policy={"w": np.array([3, 4], F32)},
-    critic={"v": np.array([0.25, 0.5], F32)},
+    policy=policy(3, 4),
+    critic=critic(0.25, 0.5),
     observations=moments(640, [3, 2], [640, 0]),
     rewards=moments(640, 0, 160),
     coefficients={"c1": F32(1)},
@@ -53,14 +70,15 @@ LIMITS = Limits(
     iterations=2,
     max_relative_norm=2.0,
     max_statistics_factor=20.0,
+    max_message_norm=2.0,
     coefficients={"c1": (0.1, 20.0), "c2": (0.5, 4.0)},
     message={"c": np.zeros(2, F32)},
 )
 HONEST = Trained(
     Update(
         Model(
-            policy={"w": np.array([3.1, 4], F32)},
-            critic={"v": np.array([0.3, 0.5], F32)},
+            policy=policy(3.1, 4),
+            critic=critic(0.3, 0.5),
             observations=moments(48, [2.5, 2], [40, 0]),
             rewards=moments(48, 0.1, 12),
             coefficients={"c1": F32(2)},
@@ -139,25 +157,23 @@ def test_a_reason_is_short_and_in_one_line():
 
 
 @pytest.mark.parametrize(
-    ("part", "near", "far", "said"),
+    ("network", "near", "far", "said"),
     [
-        (("policy", "w"), [13, 4], [above(13), 4], "policy moved by 10, more than 10"),
-        (("policy", "w"), [-3, -4], [-3, below(-4)], "policy moved by 10, more than 10"),
-        (("critic", "v"), [0.25, 2.5], [0.25, above(2.5)], "critic moved by 2, more than 2"),
+        (policy, (13, 4), (above(13), 4), "policy moved by 10, more than 10"),
+        (policy, (-3, -4), (-3, below(-4)), "policy moved by 10, more than 10"),
+        (critic, (0.25, 2.5), (0.25, above(2.5)), "critic moved by 2, more than 2"),
     ],
 )
-def test_a_network_moves_as_far_as_it_may_and_no_further(part, near, far, said):
-    name, key = part
-    for value, expected in (near, None), (far, said):
-        sent = {key: np.array(value, F32)}
-        assert problem(lambda t: getattr(t.update.model, name), sent) == expected
+def test_a_network_moves_as_far_as_it_may_and_no_further(network, near, far, said):
+    for sent, expected in (near, None), (far, said):
+        place = attrgetter(f"update.model.{network.__name__}")
+        assert problem(place, network(*sent)) == expected
 
 
 def test_no_parameter_goes_beyond_the_largest_number_however_short_the_step():
-    model = eqx.tree_at(lambda m: m.policy["w"], MODEL, np.array([LARGEST, 0], F32))
+    model = eqx.tree_at(lambda m: m.policy, MODEL, policy(LARGEST, 0))
     for value, expected in (LARGEST, None), (above(LARGEST), "policy holds a number beyond 1e+09"):
-        sent = {"w": np.array([value, 0], F32)}
-        assert problem(lambda t: t.update.model.policy, sent, model) == expected
+        assert problem(lambda t: t.update.model.policy, policy(value, 0), model) == expected
 
 
 # The weight: 2 iterations of at most 32 steps.
@@ -426,13 +442,13 @@ def test_a_sound_model_may_be_taken():
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        (lambda m: m.policy["w"], [np.nan, 0], "policy.w would not be finite"),
+        (lambda m: m.policy.log_std, [np.nan], "policy.log_std would not be finite"),
         (lambda m: m.shared["c"], [0, np.inf], "shared.c would not be finite"),
         # Fine in float64, which the server computes in, but clients could not take it.
         (lambda m: m.rewards.squares, 1e39, "rewards.squares would not be finite"),
         (lambda m: m.rewards.squares, 1e38, None),
-        (lambda m: m.critic["v"], [LARGEST, -LARGEST], None),
-        (lambda m: m.critic["v"], [0, 1.01 * LARGEST], "critic holds a number beyond 1e+09"),
+        (lambda m: m.critic.biases[0], [-LARGEST], None),
+        (lambda m: m.critic.biases[0], [1.01 * LARGEST], "critic holds a number beyond 1e+09"),
     ],
 )
 def test_a_model_that_clients_could_not_go_on_from_is_not_taken(place, value, said):

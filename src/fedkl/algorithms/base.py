@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float, PyTree
 
+from fedkl.arrays import Array
 from fedkl.learning.adaptation import Coefficient
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean

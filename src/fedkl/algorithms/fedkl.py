@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from fedkl.algorithms.base import Algorithm, register_algorithm
+from fedkl.arrays import Array
 from fedkl.learning.adaptation import (
     ACROSS_ROUNDS,
     Bounds,

@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from fedkl.algorithms.base import Algorithm, register_algorithm
+from fedkl.arrays import Array
 from fedkl.learning.policy_optimisation import Local
 from fedkl.settings import setting
 

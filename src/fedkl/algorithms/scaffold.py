@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkl.algorithms.base import Algorithm, Ended, P, register_algorithm
+from fedkl.arrays import Array
 from fedkl.errors import UserError
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Local
@@ -55,7 +56,7 @@ class Scaffold(Algorithm):
         moved = ended.travelled > 0
         sizes = jnp.where(moved, ended.travelled, 1.0)
 
-        def change(c: jax.Array, start: jax.Array, end: jax.Array) -> jax.Array:
+        def change(c: Array, start: Array, end: Array) -> Array:
             return jnp.where(moved, (start - end) / sizes - c, 0.0)
 
         message = jax.tree.map(change, ended.shared, ended.global_policy, ended.policy)

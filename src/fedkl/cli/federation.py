@@ -34,9 +34,9 @@ def train(options: argparse.Namespace) -> None:
         name = Path(options.preset).name.removesuffix(".toml")
         options.run = Path("runs") / f"{name}-{chosen.algorithm.name}-seed{chosen.seed}"
     # What cannot work is refused before anything is written.
-    federation = Federation(chosen)
-    sink = _sink(options)
-    _go_on(training.create(chosen, options.run), federation, sink)
+    with Federation(chosen) as federation:
+        sink = _sink(options)
+        _go_on(training.create(chosen, options.run), federation, sink)
 
 
 def resume(options: argparse.Namespace) -> None:
@@ -45,7 +45,8 @@ def resume(options: argparse.Namespace) -> None:
         _compare(options.run)
     else:
         run = RunDirectory.open(options.run)
-        _go_on(run, Federation(config.from_mapping(run.config())), _sink(options))
+        with Federation(config.from_mapping(run.config())) as federation:
+            _go_on(run, federation, _sink(options))
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -141,6 +142,8 @@ def report(options: argparse.Namespace) -> None:
 
 
 def list_(options: argparse.Namespace) -> None:
+    for path in options.plugin:
+        config.load_plugin(path)
     for title, lines in (
         ("presets", config.presets()),
         ("algorithms", {name: ALGORITHMS[name].summary for name in ALGORITHMS}),

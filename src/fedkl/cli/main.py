@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from fedkl.cli import console
 from fedkl.cli.parser import parser
-from fedkl.errors import StalledError, UserError
+from fedkl.errors import STALLED, StalledError, UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
     except StalledError as error:
         console.say(str(error))
-        sys.exit(3)
+        sys.exit(STALLED)
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not try to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

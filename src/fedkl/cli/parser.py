@@ -54,6 +54,16 @@ def _add_federation(commands: _Commands) -> None:
     def add_run(sub: _Parser) -> None:
         sub.add_argument("run", type=Path, metavar="DIR", help="a run directory")
 
+    def add_plugins(sub: _Parser) -> None:
+        sub.add_argument(
+            "--plugin",
+            type=Path,
+            action="append",
+            default=[],
+            metavar="FILE.py",
+            help="a file that registers an algorithm, a world or a link of the server of your own",
+        )
+
     def add_config(sub: _Parser) -> None:
         sub.add_argument(
             "preset", metavar="PRESET", help="a preset (see `fedkl list`) or FILE.toml"
@@ -67,14 +77,7 @@ def _add_federation(commands: _Commands) -> None:
             metavar="KEY=VALUE",
             help="change settings, such as learner.d_local=0.02",
         )
-        sub.add_argument(
-            "--plugin",
-            type=Path,
-            action="append",
-            default=[],
-            metavar="FILE.py",
-            help="a file that registers an algorithm, a world or a link of the server of your own",
-        )
+        add_plugins(sub)
 
     sub = command("train", "train", "train one policy across the clients of a preset", trains=True)
     add_config(sub)
@@ -115,7 +118,10 @@ def _add_federation(commands: _Commands) -> None:
     add_run(sub)
     sub.add_argument("--target", type=float, metavar="R", help="return for 'rounds to target'")
 
-    command("list", "list_", "the presets, algorithms, worlds and links of the server there are")
+    sub = command(
+        "list", "list_", "the presets, algorithms, worlds and links of the server there are"
+    )
+    add_plugins(sub)
 
 
 def _add_theory(commands: _Commands) -> None:

@@ -9,8 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
+from fedkl.arrays import Array
 from fedkl.learning import statistics
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings

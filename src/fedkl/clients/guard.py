@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Bool, Float, PyTree
 
+from fedkl.arrays import Array
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings
 

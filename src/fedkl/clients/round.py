@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from fedkl.algorithms.base import Ended
+from fedkl.arrays import Array
 from fedkl.clients.acting import Behaviour
 from fedkl.clients.guard import Guarded, guard
 from fedkl.clients.sources import Source, Traced

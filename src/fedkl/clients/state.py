@@ -21,10 +21,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from fedkl.algorithms.base import Algorithm
-from fedkl.arrays import AnyArray, mismatch, to_arrays
+from fedkl.arrays import AnyArray, Array, mismatch, to_arrays
 from fedkl.learning import critic as critics
 from fedkl.learning import statistics
 from fedkl.learning.adaptation import Coefficient

@@ -7,8 +7,9 @@ from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
+from fedkl.arrays import Array
 from fedkl.clients.acting import Behaviour
 from fedkl.clients.round import Start, Trained, local_round, seen_with
 from fedkl.clients.sources import Recording, Source, Traced

@@ -14,6 +14,7 @@ from jaxtyping import UInt32
 
 from fedkl.clients.state import ClientState, Model, problem_with_state
 from fedkl.clients.work import Work
+from fedkl.errors import UserError
 
 R = TypeVar("R")
 
@@ -54,7 +55,10 @@ class Engine(Protocol):
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
     ) -> Iterator[tuple[int, R | Failure]]:
-        """Has the work done, and yields every client's answer as NumPy arrays, as they come.
+        """Has the work done, and yields clients' answers as NumPy arrays, as they come.
+
+        A client that trains has a new state then, which is pending until `keep`; asked again before
+        that, it starts from its own state once more. A client may fail to answer.
 
         Args:
             work: what is asked.
@@ -64,8 +68,17 @@ class Engine(Protocol):
         """
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
-        """The server has accepted these clients' updates: what was pending becomes their own, as of
-        the round with that number. Whatever else is pending is forgotten."""
+        """A round is over, and the server has accepted these clients' updates: what was pending
+        becomes their own. Whatever else is pending is forgotten.
+
+        Args:
+            round: the number of rounds that are finished now; a `Job.since` may name it.
+            clients: those that were accepted.
+        """
+
+    def saved(self, oldest: int) -> None:
+        """The server has saved the round, and will not go back beyond `oldest`: clients with a disk
+        of their own may forget what they were before that round."""
 
     def save(self) -> Mapping[int, ClientState]:
         """The own states of the clients that have one, to be saved with the server's; none where
@@ -84,33 +97,50 @@ class Engine(Protocol):
 class Rows:
     """Clients' states in memory: the same for everybody until a client has one of its own.
 
-    A federation of 100,000 clients, of which ten have trained, thus holds eleven states.
+    A federation of 100,000 clients, of which ten have trained, thus holds eleven states. Engines
+    whose clients live in this process inherit what they keep from here.
     """
 
     def __init__(self, first: ClientState) -> None:
         """Args:
         first: every client's state before its first round.
         """
-        self.first = first
+        self._first = first
         self._own: dict[int, ClientState] = {}
         self._pending: dict[int, ClientState] = {}
 
-    def __getitem__(self, client: int) -> ClientState:
-        return self._own.get(client, self.first)
+    def own(self, client: int) -> ClientState:
+        """A client's state as of its last accepted round."""
+        return self._own.get(client, self._first)
+
+    def own_of(self, job: Job) -> ClientState:
+        """The state that a job's client goes on from.
+
+        Raises:
+            UserError: the client has a state somewhere else.
+        """
+        if job.since and job.client not in self._own:
+            raise UserError(
+                "the clients of this run keep their states themselves: go on with it where they are"
+            )
+        return self.own(job.client)
 
     def propose(self, client: int, after: ClientState | None, answer: R) -> R | Failure:
         """Makes a new state pending; an answer whose state nobody could go on from is a failure."""
         if after is None:
             return answer
-        if problem := problem_with_state(self[client], after):
+        if problem := problem_with_state(self.own(client), after):
             return Failure(problem)
         self._pending[client] = after
         return answer
 
-    def keep(self, clients: Sequence[int]) -> None:
+    def keep(self, round: int, clients: Sequence[int]) -> None:
         """What was pending for these clients becomes their own; the rest is forgotten."""
         self._own |= {client: self._pending[client] for client in clients}
         self._pending = {}
+
+    def saved(self, oldest: int) -> None:
+        """Nothing: the states are saved with the server's."""
 
     def save(self) -> Mapping[int, ClientState]:
         """The states of all clients that have one of their own."""

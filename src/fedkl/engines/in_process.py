@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from fedkl.clients.state import ClientState, Model, Task
 from fedkl.clients.work import Train, Work
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
 from fedkl.processes import cores
+from fedkl.simulators.base import EpisodeLostError
 from fedkl.simulators.pool import Workers
 from fedkl.worlds.base import SoloWorld, World
 
@@ -27,14 +28,14 @@ EVALUATED_AT_ONCE = 10
 """Clients evaluated in one vmapped call; about 200 episodes side by side fill the vector units."""
 
 
-class InProcess:
+class InProcess(Rows):
     """Does clients' work on this machine.
 
     On a CPU each client that trains is one call of the same compiled function, with a thread for
     each core, so one compiled function serves every K, and a client's update is bit for bit what it
     would be if it were trained alone. On an accelerator the clients of a call are vmapped
-    (`federation.clients_at_once`). Clients with a simulator on the host take a thread each, and
-    turns with the simulators' processes.
+    (`federation.clients_at_once`). Clients with a simulator on the host share the threads, and
+    take turns with the simulators' processes.
     """
 
     def __init__(self, task: Task, first: ClientState, params: PyTree, at_once: int) -> None:
@@ -47,8 +48,8 @@ class InProcess:
         Raises:
             UserError: the world's simulator cannot run here.
         """
+        super().__init__(first)
         self._task = task
-        self._rows = Rows(first)
         self._params = jax.device_get(params)
         self._at_once = at_once
         on_cpu = jax.default_backend() == "cpu"
@@ -70,7 +71,7 @@ class InProcess:
             else:
                 answers = self._vmapped(work, model, part, width)
             return [
-                (job.client, self._rows.propose(job.client, after, answer))
+                (job.client, self.propose(job.client, after, answer))
                 for job, (answer, after) in zip(part, answers, strict=True)
             ]
 
@@ -78,34 +79,28 @@ class InProcess:
         for answers in self._threads.map(lambda args: together(*args), parts):
             yield from answers
 
-    def keep(self, round: int, clients: Sequence[int]) -> None:
-        """What was pending for these clients becomes their own."""
-        self._rows.keep(clients)
-
-    def save(self) -> Mapping[int, ClientState]:
-        """The states of all clients that have trained."""
-        return self._rows.save()
-
-    def restore(self, saved: Mapping[int, ClientState]) -> None:
-        """Goes back to what `save` gave."""
-        self._rows.restore(saved)
-
     def report(self) -> Report:
         """How many simulators were replaced so far, where there are any."""
         return {} if self._workers is None else {"simulators_replaced": self._workers.replaced}
 
     def close(self) -> None:
-        """Ends the simulators, if any."""
+        """Ends the threads, and the simulators, if any."""
+        self._threads.shutdown()
         if self._workers is not None:
             self._workers.close()
 
-    def _alone(self, work: Work[R], model: Model, job: Job) -> tuple[R, ClientState | None]:
-        own, params = self._rows[job.client], jax.tree.map(partial(_row, job.client), self._params)
+    def _alone(
+        self, work: Work[R], model: Model, job: Job
+    ) -> tuple[R | Failure, ClientState | None]:
+        own, params = self.own_of(job), jax.tree.map(partial(_row, job.client), self._params)
         if self._workers is None:
             return jax.device_get(_do_one(work, self._task, model, own, params, job.key))
         source = Hosted(self._workers, params, self._task.world.horizon)
         start = Start(model, own, jax.random.wrap_key_data(jnp.asarray(job.key)))
-        return jax.device_get(work(self._task, start, source))
+        try:
+            return jax.device_get(work(self._task, start, source))
+        except EpisodeLostError as error:  # this client's simulator is its own
+            return Failure(str(error)), None
 
     def _vmapped(
         self, work: Work[R], model: Model, part: list[Job], width: int
@@ -113,7 +108,7 @@ class InProcess:
         """Some clients in one call, padded to `width` so that one compiled shape serves all."""
         full = part + part[-1:] * (width - len(part))
         numbers = np.asarray([job.client for job in full])
-        states = jax.tree.map(lambda *x: np.stack(x), *[self._rows[n] for n in numbers.tolist()])
+        states = jax.tree.map(lambda *x: np.stack(x), *[self.own_of(job) for job in full])
         params = jax.tree.map(partial(_row, numbers), self._params)
         keys = np.stack([job.key for job in full])
         done = jax.device_get(_do_many(work, self._task, model, states, params, keys))

@@ -7,7 +7,7 @@ critic is needed only when the next episode is over, so it is fitted while the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Float, Int, UInt32
 
+from fedkl.arrays import Array
 from fedkl.clients import round as local
 from fedkl.clients.acting import Behaviour, actors, seeds_of
 from fedkl.clients.round import Carry, News, Start, Trained
@@ -38,8 +39,8 @@ from fedkl.worlds.base import SharedWorld
 R = TypeVar("R")
 T = TypeVar("T")
 
-EPISODES_AT_ONCE = 100
-"""Kept in memory until their returns are known."""
+EPISODES_IN_MEMORY = 100
+"""Until their returns are known."""
 
 
 class _Begun(NamedTuple):
@@ -96,7 +97,7 @@ _global_all = jax.jit(
 )
 
 
-class InSharedWorld:
+class InSharedWorld(Rows):
     """Trains the selected clients side by side in their common simulation.
 
     Clients that are not selected act with the global policy.
@@ -112,8 +113,8 @@ class InSharedWorld:
             UserError: the simulator cannot run here.
         """
         assert isinstance(task.world, SharedWorld)
+        super().__init__(first)
         self._task = task
-        self._rows = Rows(first)
         self._agents = range(task.world.agents)
         self._horizon = task.world.horizon
         self._workers = Workers(task.world.simulator(), task.world.patience)
@@ -139,32 +140,22 @@ class InSharedWorld:
                 raise TypeError(f"clients that share a world cannot be asked to {work.name}")
         yield from answers
 
-    def keep(self, round: int, clients: Sequence[int]) -> None:
-        """What was pending for these clients becomes their own."""
-        self._rows.keep(clients)
-
-    def save(self) -> Mapping[int, ClientState]:
-        """The states of all clients that have trained."""
-        return self._rows.save()
-
-    def restore(self, saved: Mapping[int, ClientState]) -> None:
-        """Goes back to what `save` gave."""
-        self._rows.restore(saved)
-
     def report(self) -> Report:
         """How many simulators were replaced so far, because they died, hung or lost vehicles."""
         return {"simulators_replaced": self._workers.replaced}
 
     def close(self) -> None:
-        """Ends the simulators."""
+        """Ends the simulators and the threads."""
         self._workers.close()
+        self._improving.shutdown()
+        self._fitting.shutdown()
 
     def _train(
         self, model: Model, jobs: Sequence[Job], seed: Seed
     ) -> Iterator[tuple[int, Trained | Failure]]:
         """One local round for each of the jobs' clients, all in the same episodes."""
         groups = [
-            _Group(self._task, own, part, self._rows)
+            _Group(self._task, own, part, [self.own_of(job) for job in part])
             for own, part in parts_of(jobs, model, self._at_once)
         ]
         everybody = self._following(model)
@@ -186,7 +177,7 @@ class InSharedWorld:
             future.result()
         for group in groups:
             for client, trained, after in group.finish():
-                yield client, self._rows.propose(client, after, trained)
+                yield client, self.propose(client, after, trained)
 
     def _evaluate(
         self, work: Evaluate, model: Model, jobs: Sequence[Job], seed: Seed
@@ -194,8 +185,8 @@ class InSharedWorld:
         """Returns of the global policy, driven by all clients at once."""
         everybody = self._following(model, work.deterministic)
         returns = []
-        for start in range(0, work.episodes, EPISODES_AT_ONCE):
-            numbers = range(start, min(start + EPISODES_AT_ONCE, work.episodes))
+        for start in range(0, work.episodes, EPISODES_IN_MEMORY):
+            numbers = range(start, min(start + EPISODES_IN_MEMORY, work.episodes))
             episodes = self._workers.run([self._job(everybody, seed.fold(e), {}) for e in numbers])
             returns += [episode.returns() for episode in episodes]
         of_each = np.stack(returns, axis=1)
@@ -214,7 +205,7 @@ class InSharedWorld:
 
     def _following(self, model: Model, deterministic: bool = False) -> Actor:
         """All clients, stacked, as they act when they follow the global policy."""
-        states = [self._rows[client] for client in self._agents]
+        states = [self.own(client) for client in self._agents]
         stacked = jax.tree.map(lambda *x: np.stack(x), *states)
         return jax.device_get(_global_all(self._task, model, stacked, deterministic))
 
@@ -229,10 +220,12 @@ class InSharedWorld:
 class _Group:
     """The local rounds of some clients, a piece at a time; everything is stacked by client."""
 
-    def __init__(self, task: Task, model: Model, jobs: list[Job], rows: Rows) -> None:
+    def __init__(
+        self, task: Task, model: Model, jobs: list[Job], states: list[ClientState]
+    ) -> None:
         self._task = task
         self._numbers = [job.client for job in jobs]
-        clients = jax.tree.map(lambda *x: np.stack(x), *[rows[n] for n in self._numbers])
+        clients = jax.tree.map(lambda *x: np.stack(x), *states)
         keys = jax.random.wrap_key_data(jnp.stack([job.key for job in jobs]))
         self._start = Start(model, clients, keys)
         begun: _Begun = _begin_all(task, self._start)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedkl.arrays import Array
 from fedkl.errors import UserError
 
 Number = Float[Array, ""] | float

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedkl.arrays import Array
 from fedkl.learning import advantage, critic, statistics
 from fedkl.learning.networks import MLP
 from fedkl.learning.policy_optimisation import Policies, PolicyBatch

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Float, PRNGKeyArray, PyTree
 
+from fedkl.arrays import Array
 from fedkl.learning import minibatches
 from fedkl.learning.networks import MLP
 from fedkl.learning.settings import CriticSettings

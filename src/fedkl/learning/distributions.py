@@ -11,7 +11,9 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from fedkl.arrays import Array
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 

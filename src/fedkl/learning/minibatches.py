@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
+
+from fedkl.arrays import Array
 
 P = TypeVar("P")
 Gradient = Callable[[P, PyTree, Int[Array, ""]], P]

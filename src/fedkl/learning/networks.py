@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.arrays import Scalar
+from fedkl.arrays import Array, Scalar
 
 
 class MLP(eqx.Module):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
+from fedkl.arrays import Array
 from fedkl.learning.distributions import Categorical, Distribution, Gaussian
 from fedkl.learning.networks import MLP
 from fedkl.learning.settings import LearnerSettings

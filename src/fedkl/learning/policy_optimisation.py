@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
+from fedkl.arrays import Array
 from fedkl.learning import minibatches
 from fedkl.learning.distributions import Distribution
 from fedkl.learning.minibatches import weighted_mean

@@ -72,11 +72,12 @@ class LearnerSettings(eqx.Module):
     )
     outliers_beyond: float = setting(
         20.0,
-        "observations and rewards further than this from their batch's mean enter the running "
-        "statistics as if they were there, in units of the batch's deviation plus the size of its "
-        "mean (at least 1)",
+        "observations and rewards further than this from their batch's mean are pulled in to that "
+        "before they enter the running statistics; the unit is the batch's deviation plus the size "
+        "of its mean (at least 1)",
         above=1,
         infinite=True,
+        static=True,
     )
 
     def __check_init__(self) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
-from fedkl.arrays import AnyArray, Scalar
+from fedkl.arrays import AnyArray, Array, Scalar
 
 MOST_PASSES = 1000
 """Over a batch, in search of outliers; each takes at least a hundredth off the farthest."""
-LARGEST = 1e15
+LARGEST_READING = 1e15
 """A reading beyond this is cut to it: the sum of squares must not overflow."""
 
 
@@ -47,7 +47,7 @@ def of_batch(x: Float[Array, "*d"], weights: Shaped[Array, "*b"]) -> Moments:
 
 
 def without_outliers(
-    x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: Scalar
+    x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: float
 ) -> Float[Array, "*d"]:
     """A batch whose outliers were pulled in; the very same numbers if there are none.
 
@@ -57,26 +57,28 @@ def without_outliers(
     deviation that it is measured in, so it is pulled in again and again, until it is none. A batch
     of at most limit^2 entries has no outliers, whatever is in it.
     """
+    if weights.size <= limit**2:
+        return x
     mask = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(bool)
 
-    def reach(moments: Moments) -> Float[AnyArray, "*f"]:
+    def going_on(now: tuple[Array, Array, Array]) -> Bool[Array, ""]:
+        _, suspicious, passes = now
+        return suspicious & (passes < MOST_PASSES)
+
+    def pull_in(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, _, passes = now
+        x = jnp.clip(x, -LARGEST_READING, LARGEST_READING)
+        moments = of_batch(x, weights)
         spread = jnp.sqrt(moments.squares / jnp.maximum(moments.count, 1))
-        return limit * (spread + jnp.maximum(1.0, jnp.abs(moments.mean)))
-
-    def outlying(now: tuple[Moments, Array, Array]) -> Bool[Array, ""]:
-        moments, x, passes = now
+        reach = limit * (spread + jnp.maximum(1.0, jnp.abs(moments.mean)))
         # A little more, so that a pass takes at least that little off the farthest.
-        far = jnp.any(mask & (jnp.abs(x - moments.mean) > 1.01 * reach(moments)))
-        return far & (passes < MOST_PASSES)
+        far = jnp.any(mask & (jnp.abs(x - moments.mean) > 1.01 * reach))
+        pulled = jnp.where(far, jnp.clip(x, moments.mean - reach, moments.mean + reach), x)
+        return pulled, far, passes + 1
 
-    def pulled_in(now: tuple[Moments, Array, Array]) -> tuple[Moments, Array, Array]:
-        moments, x, passes = now
-        x = jnp.clip(x, moments.mean - reach(moments), moments.mean + reach(moments))
-        return of_batch(x, weights), x, passes + 1
-
-    x = jnp.clip(x, -LARGEST, LARGEST)
-    start = (of_batch(x, weights), x, jnp.zeros((), int))
-    return jax.lax.while_loop(outlying, pulled_in, start)[1]
+    # Whatever the mean, what is not larger than this is no outlier: most batches need no more.
+    suspicious = jnp.max(jnp.where(mask, jnp.abs(x), 0.0)) > limit - 1
+    return jax.lax.while_loop(going_on, pull_in, (x, suspicious, jnp.zeros((), int)))[0]
 
 
 def merge(a: Moments, b: Moments) -> Moments:

@@ -91,8 +91,15 @@ def returns(
     Args:
         stochastic: returns of each client's episodes.
         deterministic: likewise, with the mode of the policy.
-        sample: whose they are; None: everybody's.
+        sample: whose they are; None: everybody's. Those with NaN did not answer.
     """
+    known = ~np.isnan(stochastic).any(axis=1) & ~np.isnan(deterministic).any(axis=1)
+    if not known.any():
+        return NOT_EVALUATED
+    if not known.all():
+        everybody = range(len(known)) if sample is None else sample
+        sample = [client for client, there in zip(everybody, known, strict=True) if there]
+    stochastic, deterministic = stochastic[known], deterministic[known]
     per_client = stochastic.mean(axis=1)
     return {
         "return_mean": float(per_client.mean()),

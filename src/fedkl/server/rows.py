@@ -50,13 +50,12 @@ def read_rows(
     Raises:
         ValueError: a row is of another federation; the message says in what.
     """
-    since, own = {}, {}
+    since: dict[int, int] = {}
+    own: dict[int, ClientState] = {}
     for client, row in rows.items():
-        template: dict[str, object] = {"since": np.asarray(0, np.int64)}
-        if len(row) > 1:
-            template["own"] = first
-        read = from_arrays(template, row)
-        since[client] = int(read["since"])  # type: ignore[call-overload]
-        if "own" in read:
-            own[client] = read["own"]
-    return since, own  # type: ignore[return-value]
+        its = {n.removeprefix("own."): a for n, a in row.items() if n.startswith("own.")}
+        rest = {n: a for n, a in row.items() if not n.startswith("own.")}
+        since[client] = int(from_arrays({"since": np.asarray(0, np.int64)}, rest)["since"])
+        if its:
+            own[client] = from_arrays(first, its)
+    return since, own

@@ -45,8 +45,8 @@ class FederationSettings:
     )
     max_empty_rounds: int = setting(
         10,
-        "after so many rounds in a row that left the model as it is (or all there are), training "
-        "gives up",
+        "training gives up after so many rounds in a row that left the model as it is, or when all "
+        "rounds of a run did",
         low=1,
     )
     max_relative_norm: float = setting(
@@ -62,6 +62,12 @@ class FederationSettings:
         "deviation plus the size of its mean); more is believed while it has seen little",
         above=1,
         infinite=True,
+    )
+    max_message_norm: float = setting(
+        100.0,
+        "an update is invalid when what its algorithm sends beside the model (scaffold's control "
+        "variate) is longer than this times what the server shares (at least 1)",
+        above=0,
     )
     clients_at_once: int = setting(
         0,

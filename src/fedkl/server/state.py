@@ -41,4 +41,8 @@ def at_the_server(model: Model) -> Model:
 
 def broadcast(model: Model) -> Model:
     """The model as it is sent: clients take float32."""
-    return jax.tree.map(lambda x: np.asarray(x, np.float32), model)
+
+    def narrow(x: AnyArray) -> np.ndarray:
+        return np.asarray(x, np.float32 if np.issubdtype(x.dtype, np.floating) else x.dtype)
+
+    return jax.tree.map(narrow, model)

@@ -7,7 +7,7 @@ the statistics of the data were so far. docs/validation.md says what that leaves
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -47,6 +47,8 @@ class Limits(NamedTuple):
     """How far a network may move, in norms of the broadcast parameters (at least 1)."""
     max_statistics_factor: float
     """How far statistics may be from the server's, in what is usual there."""
+    max_message_norm: float
+    """How long an algorithm's message may be, in norms of what it shares (at least 1)."""
     coefficients: Mapping[str, tuple[float, float]]
     """The bounds of each."""
     message: PyTree
@@ -67,13 +69,20 @@ def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
 
 def problem_with_model(model: Model) -> str | None:
     """Why a new global model must not be taken, or None if it may: clients take float32."""
-    for name, array in to_arrays(model).items():
-        with np.errstate(over="ignore"):
-            if not np.all(np.isfinite(np.asarray(array, np.float32))):
-                return f"{name} would not be finite"
+    if problem := problem_with_numbers(model):
+        return problem
     for name, kind in PARTS.items():
         if kind is Kind.NETWORK and (problem := _too_large(name, getattr(model, name))):
             return problem
+    return None
+
+
+def problem_with_numbers(tree: PyTree) -> str | None:
+    """Which number would not be finite in float32, or None."""
+    for name, array in to_arrays(tree).items():
+        with np.errstate(over="ignore"):
+            if not np.all(np.isfinite(np.asarray(array, np.float32))):
+                return f"{name} would not be finite"
     return None
 
 
@@ -141,9 +150,9 @@ def _opened(node: PyTree) -> tuple[dict[str, Any], Any]:
 def _excess(trained: Trained, model: Model, limits: Limits) -> str | None:
     """Which number of an answer of the right shape is more than it may be."""
     update = trained.update
-    for name, array in to_arrays(update).items():
-        if not np.all(np.isfinite(array)):
-            return f"{name.removeprefix('model.')} is not finite"
+    if not _all_finite(update):
+        culprit = next(n for n, array in to_arrays(update).items() if not _all_finite(array))
+        return f"{culprit.removeprefix('model.')} is not finite"
     weight = float(update.weight)
     if not (1 <= weight <= _counted(limits.max_weight) and weight.is_integer()):
         most = f"{limits.max_weight:.9g}"
@@ -159,22 +168,22 @@ def _excess(trained: Trained, model: Model, limits: Limits) -> str | None:
             problem = _out_of_bounds(name, new, limits.coefficients)
         if problem:
             return problem
-    allowed = limits.max_relative_norm * max(1.0, _norm(to_arrays(model.shared)))
-    if (length := _norm(to_arrays(update.message))) > allowed:
+    allowed = limits.max_message_norm * max(1.0, _norm(jax.tree.leaves(model.shared)))
+    if (length := _norm(jax.tree.leaves(update.message))) > allowed:
         return f"message has norm {length:.3g}, more than {allowed:.3g}"
     return _too_large("message", update.message) or _misreported(trained, limits)
 
 
 def _too_far(name: str, known: PyTree, new: PyTree, limits: Limits) -> str | None:
-    before, after = to_arrays(known), to_arrays(new)
-    moved = _norm({n: after[n].astype(np.float64) - before[n] for n in before})
+    before, after = jax.tree.leaves(known), jax.tree.leaves(new)
+    moved = _norm([b.astype(np.float64) - a for a, b in zip(before, after, strict=True)])
     allowed = limits.max_relative_norm * max(1.0, _norm(before))
     return f"{name} moved by {moved:.3g}, more than {allowed:.3g}" if moved > allowed else None
 
 
 def _too_large(name: str, tree: PyTree) -> str | None:
     """Steps that each are short enough lead anywhere in the end; here they end."""
-    if all(np.all(np.abs(array) <= LARGEST) for array in to_arrays(tree).values()):
+    if all(np.all(np.abs(array) <= LARGEST) for array in jax.tree.leaves(tree)):
         return None
     return f"{name} holds a number beyond {LARGEST:g}"
 
@@ -270,5 +279,9 @@ def _counted(number: float) -> float:
     return number if number <= COUNTED else number * (1 + 1e-5)
 
 
-def _norm(arrays: Arrays) -> float:
-    return float(np.sqrt(sum(np.sum(np.square(a, dtype=np.float64)) for a in arrays.values())))
+def _all_finite(tree: PyTree) -> bool:
+    return all(np.isfinite(array).all() for array in jax.tree.leaves(tree))
+
+
+def _norm(arrays: Sequence[AnyArray]) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(a, dtype=np.float64)) for a in arrays)))

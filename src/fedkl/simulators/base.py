@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from fedkl.errors import UserError
+
 
 class Seed(NamedTuple):
     """Where the randomness of an episode comes from: words of a key, and numbers folded into it."""
@@ -35,6 +37,10 @@ class Step(NamedTuple):
 
 class SimulatorError(Exception):
     """The simulator came to harm through no fault of its user: a fresh one may do better."""
+
+
+class EpisodeLostError(UserError):
+    """One episode was lost again and again: there is something wrong with its simulator."""
 
 
 class ProcessLostError(SimulatorError):

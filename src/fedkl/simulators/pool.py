@@ -21,7 +21,14 @@ from typing import IO, Any
 
 from fedkl.errors import UserError
 from fedkl.processes import cores
-from fedkl.simulators.base import ProcessLostError, Recipe, Reply, Request, SimulatorError
+from fedkl.simulators.base import (
+    EpisodeLostError,
+    ProcessLostError,
+    Recipe,
+    Reply,
+    Request,
+    SimulatorError,
+)
 from fedkl.simulators.episodes import Episode, Job
 
 ATTEMPTS = 10
@@ -191,7 +198,9 @@ class Workers:
                     raise
                 harms += not isinstance(error, ProcessLostError)
                 reason = str(error)
-        raise UserError(f"an episode was lost {ATTEMPTS} times in a row, last because: {reason}")
+        raise EpisodeLostError(
+            f"an episode was lost {ATTEMPTS} times in a row, last because: {reason}"
+        )
 
     def _worker(self) -> Worker:
         """This thread's worker, started if need be."""

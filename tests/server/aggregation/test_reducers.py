@@ -206,7 +206,9 @@ def test_half_or_more_cannot_be_trimmed():
 
 
 def test_a_trim_that_cuts_off_nobody_is_refused():
-    with pytest.raises(UserError, match=r"^aggregation\.trim must be 0, or at least 1/4, not 0\.2"):
+    with pytest.raises(
+        UserError, match=r"^aggregation\.trim must be 0, or at least 0\.25, not 0\.2"
+    ):
         TrimmedMean(trim=0.2).check(4)
     with pytest.raises(UserError, match=r"^aggregation\.trim must be 0, not 0\.4"):
         TrimmedMean(trim=0.4).check(2)

@@ -31,9 +31,15 @@ def test_a_table_is_read_back_as_it_was_made():
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ({"reduce": "best"}, "there is no reducer 'best'; there is: geometric-median, grouped"),
-        ({"each": ["melt"]}, "there is no transform 'melt'; there is: clip"),
-        ({"step": "leap"}, "there is no server step 'leap'; there is: adam, none, sgd, yogi"),
+        (
+            {"reduce": "best"},
+            "aggregation.reduce: there is no reducer 'best'; there is: geometric-median, grouped",
+        ),
+        ({"each": ["melt"]}, "aggregation.each: there is no transform 'melt'; there is: clip"),
+        (
+            {"step": "leap"},
+            "aggregation.step: there is no server step 'leap'; there is: adam, none, sgd, yogi",
+        ),
         ({"each": ["clip", "clip"]}, "aggregation.each must name a transform only once"),
         ({"trim": 0.2}, "aggregation.trim is not a setting; with these links aggregation has:"),
         ({"reduce": "trimmed-mean", "trim": 0.5}, "aggregation.trim must be at most 0.499"),

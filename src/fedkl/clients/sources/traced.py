@@ -8,8 +8,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Float, PRNGKeyArray, PyTree
 
+from fedkl.arrays import Array
 from fedkl.clients.sources.base import Recording
 from fedkl.learning.trajectories import Trajectories
 from fedkl.worlds.base import World

@@ -85,4 +85,7 @@ class Step(eqx.Module):
     @abstractmethod
     def optimiser(self) -> optax.GradientTransformation | None:
         """What turns the pseudo-gradient (the old model minus the reduced) into an update of the
-        old model; None takes the reduced model as it is."""
+        old model; None takes the reduced model as it is.
+
+        Its `update` is given a `key` of the round as an extra argument, for steps that add noise.
+        """

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from fedkl.clients.state import PARTS, Kind, Model, Update
+from fedkl.errors import UserError
 from fedkl.learning.statistics import Moments, merge
 from fedkl.server.aggregation.base import Reducer, Step, Transform
 from fedkl.server.aggregation.reducers import Mean
@@ -43,7 +45,8 @@ class Aggregation(Protocol):
         """The state before the first round, of NumPy arrays."""
 
     def start(self, state: PyTree, client: int) -> Model | None:
-        """What a client starts from, if not the global model."""
+        """What a client starts from, if not the global model: the same object for all that share
+        it."""
 
     def __call__(
         self, state: PyTree, round: int, model: Model, updates: Mapping[int, Update], key: Any
@@ -71,7 +74,18 @@ class Chain(eqx.Module):
         optimiser = self.step.optimiser()
         if optimiser is None:
             return {}
-        return jax.device_get({n: optimiser.init(part) for n, part in _networks(model).items()})
+        state = jax.device_get({n: optimiser.init(part) for n, part in _networks(model).items()})
+        if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)):
+            raise UserError(
+                f"aggregation.step = {self.step.name} keeps a key in its state, which cannot be "
+                "saved; take the one that `update` is given as `key`"
+            )
+        return state
+
+    @property
+    def random(self) -> bool:
+        """Whether a link may draw random numbers."""
+        return bool(self.each) or not isinstance(self.step, NoStep)
 
     def start(self, state: PyTree, client: int) -> None:
         """Everybody starts from the global model."""
@@ -89,17 +103,18 @@ class Chain(eqx.Module):
         weights = np.asarray([float(updates[c].weight) for c in clients])
         parts: dict[str, Any] = {"shared": model.shared}
         state = dict(state)
-        for name, kind in PARTS.items():
+        for number, (name, kind) in enumerate(PARTS.items()):
             known = getattr(model, name)
+            own = jax.random.fold_in(key, number) if self.random else key
             sent = [getattr(updates[c].model, name) for c in clients]
             if known is None:
                 parts[name] = None
             elif kind is Kind.NETWORK:
                 points = _points(sent)
                 if self.each:
-                    points = self._transformed(points, _points([known])[0], clients, key)
+                    points = self._transformed(points, _points([known])[0], clients, own)
                 reduced = _like(known, self.reduce(points, weights))
-                parts[name], state[name] = self._stepped(known, reduced, state.get(name))
+                parts[name], state[name] = self._stepped(known, reduced, state.get(name), own)
             elif kind is Kind.COEFFICIENTS and known:
                 parts[name] = _like(known, self.reduce(_points(sent), weights))
             elif kind is Kind.COEFFICIENTS:
@@ -119,17 +134,20 @@ class Chain(eqx.Module):
         for client, point in zip(clients, points, strict=True):
             own = jax.random.fold_in(key, client)
             move = point - start
-            for transform in self.each:
-                move = transform(move, own)
+            for number, transform in enumerate(self.each):
+                move = transform(move, jax.random.fold_in(own, number))
             rows.append(start + move)
         return np.stack(rows)
 
-    def _stepped(self, known: PyTree, reduced: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+    def _stepped(
+        self, known: PyTree, reduced: PyTree, state: PyTree, key: PRNGKeyArray
+    ) -> tuple[PyTree, PyTree]:
         optimiser = self.step.optimiser()
         if optimiser is None:
             return reduced, None
         gradient = jax.tree.map(np.subtract, known, reduced)
-        moves, state = optimiser.update(gradient, state, known)
+        optimiser = optax.with_extra_args_support(optimiser)
+        moves, state = optimiser.update(gradient, state, known, key=key)
         return jax.device_get((optax.apply_updates(known, moves), state))
 
     def _merged(self, known: Moments, news: list[Moments]) -> Moments:
@@ -153,7 +171,7 @@ class Chain(eqx.Module):
         means = np.stack([np.asarray(n.mean) for n in some])
         variances = np.stack([np.asarray(n.squares / n.count) for n in some])
 
-        def reduced(rows: Float[np.ndarray, k * f]) -> Float[np.ndarray, "*f"]:
+        def reduced(rows: Float[np.ndarray, " k *f"]) -> Float[np.ndarray, "*f"]:
             return self.reduce(rows.reshape(len(rows), -1), counts).reshape(rows.shape[1:])
 
         mean = reduced(means)

@@ -31,9 +31,15 @@ class Grouped(Reducer):
     name: ClassVar[str] = "grouped"
     summary: ClassVar[str] = "two levels: regions reduce among themselves, then the server regions"
 
-    regions: int = setting(2, "how many regions there are, of equal size in order", low=1)
+    regions: int = setting(
+        2,
+        "how many regions there are, of equal size, by the client's number (without region_of)",
+        low=1,
+    )
     region_of: tuple[int, ...] = setting(
-        (), "instead: the region of each client, from 0 on, in order of the client's number", low=0
+        (),
+        "the region of each client, from 0 on, by the client's number; regions is then not used",
+        low=0,
     )
     region_rounds: int = setting(
         1, "r: rounds that regions reduce among themselves before the global server does", low=1
@@ -45,7 +51,7 @@ class Grouped(Reducer):
         for field in ("within", "across"):
             if getattr(self, field) == self.name:
                 raise UserError(f"aggregation.{field} must be a reducer of one level, not grouped")
-            REDUCERS[getattr(self, field)]
+            REDUCERS.find(getattr(self, field), f"aggregation.{field}")
         if self.region_of and set(self.region_of) != set(range(max(self.region_of) + 1)):
             raise UserError("aggregation.region_of must name every region from 0 to the highest")
 
@@ -110,7 +116,7 @@ class Regions(eqx.Module):
     def start(self, state: RegionsState, client: int) -> Model | None:
         """The region's model; the global one as long as the region has added nothing to it."""
         region = state.regions[self.assignment[client]]
-        return broadcast(region.model) if region.weight > 0 else None
+        return region.model if region.weight > 0 else None
 
     def __call__(
         self,

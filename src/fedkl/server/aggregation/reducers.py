@@ -6,6 +6,7 @@ that a bad client could lie about.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -66,8 +67,9 @@ class TrimmedMean(Reducer):
     )
 
     def check(self, clients_per_round: int) -> None:
-        if self.trim > 0 and int(self.trim * clients_per_round) == 0:
-            allowed = "0" if clients_per_round < 3 else f"0, or at least 1/{clients_per_round}"
+        if self.trim > 0 and self._cut(clients_per_round) == 0:
+            least = math.ceil(1000 / clients_per_round) / 1000
+            allowed = "0" if clients_per_round < 3 else f"0, or at least {least}"
             raise UserError(
                 f"aggregation.trim must be {allowed}, not {self.trim}: it would cut off nobody "
                 f"with federation.clients_per_round = {clients_per_round}"
@@ -76,8 +78,11 @@ class TrimmedMean(Reducer):
     def __call__(
         self, points: Float[np.ndarray, "k p"], weights: Float[np.ndarray, " k"]
     ) -> Float[np.ndarray, " p"]:
-        cut = int(self.trim * len(points))
+        cut = self._cut(len(points))
         return np.sort(points, axis=0)[cut : len(points) - cut].mean(axis=0)
+
+    def _cut(self, clients: int) -> int:
+        return math.floor(self.trim * clients + 1e-9)  # 0.29 times 100 is 28.999... in floats
 
 
 @register_reducer

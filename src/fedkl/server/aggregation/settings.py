@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from fedkl import settings
 from fedkl.errors import UserError
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS, Reducer, Step, Transform
@@ -52,9 +54,10 @@ class AggregationSettings:
         """
         self.reduce.check(clients_per_round)
         if isinstance(self.reduce, Grouped):
-            regions = int(self.reduce.assignment(clients).max()) + 1
-            for reducer, number in zip(self.levels, (clients_per_round, regions), strict=True):
-                reducer.check(number)
+            sizes = np.bincount(self.reduce.assignment(clients))
+            within, across = self.levels
+            within.check(min(clients_per_round, int(sizes.min())))
+            across.check(len(sizes))
 
     def aggregation(self, clients: int) -> Aggregation:
         """The chain, or the two of them that regions make."""
@@ -84,9 +87,9 @@ def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
     if len(set(names.each)) < len(names.each):
         raise UserError("aggregation.each must name a transform only once")
     classes = [
-        *(TRANSFORMS[name] for name in names.each),
-        REDUCERS[names.reduce],
-        STEPS[names.step],
+        *(TRANSFORMS.find(name, "aggregation.each") for name in names.each),
+        REDUCERS.find(names.reduce, "aggregation.reduce"),
+        STEPS.find(names.step, "aggregation.step"),
     ]
     reduce = _made(REDUCERS[names.reduce], rest)
     levels: tuple[Reducer, ...] = ()
@@ -95,6 +98,10 @@ def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
         levels = tuple(_made(cls, rest) for cls in inner)
         classes += inner
     known = {name: None for cls in classes for name in settings.names(cls)}
+    if taken := own & known.keys():
+        raise UserError(
+            f"aggregation.{min(taken)} is the name of a link, and cannot be the name of a setting"
+        )
     for name in rest:
         if name not in known:
             allowed = ", ".join([*sorted(own), *known])

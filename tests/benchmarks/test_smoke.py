@@ -1,0 +1,146 @@
+"""Every benchmark runs, at its smallest size, and its JSON has what README.md says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedkl.caching import cache_folder
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SMALL = ["learner.iterations=1", "learner.epochs=1", "critic.epochs=1"]
+SMALL_NETWORKS = ["learner.hidden=[4]", "critic.hidden=[4]"]
+REACHER = [*SMALL, *SMALL_NETWORKS, "learner.steps=50", "evaluation.episodes=1"]
+TRAFFIC = [*SMALL, *SMALL_NETWORKS, "learner.steps=20", "world.horizon=20"]
+
+needs_sumo = pytest.mark.skipif(find_spec("libsumo") is None, reason="needs the extra `sumo`")
+needs_sb3 = pytest.mark.skipif(
+    find_spec("stable_baselines3") is None, reason="needs the extra `bench`"
+)
+
+
+def run(name: str, *arguments: str) -> str:
+    """What a benchmark prints, with code that is compiled quickly and kept."""
+    environment = os.environ | {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(cache_folder()),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def result_of(name: str, *arguments: str) -> dict[str, Any]:
+    return json.loads(run(name, *arguments))
+
+
+def test_local_training_runs_without_stable_baselines3() -> None:
+    result = result_of(
+        "local_training", "--without-sb3", "--repetitions", "1", "--set", *REACHER[:-1]
+    )
+    assert result["setting"]["baseline"] == "left out"
+    assert result["setting"]["steps_per_repetition"] == {"fedkl": 50}
+    assert result["steps_per_second"]["fedkl"]["wall"]["median"] > 0
+    assert result["times_faster"] is None
+    parts = {"rollout", "policy_gradient_steps", "critic_gradient_steps", "shuffling", "rest"}
+    assert set(result["iteration"]["shares"]) == parts
+    assert {"measured_peak_gflops", "policy", "critic"} == set(result["gradient_steps"])
+
+
+@needs_sb3
+def test_local_training_runs_beside_stable_baselines3() -> None:
+    result = result_of("local_training", "--repetitions", "1", "--set", *REACHER[:-1])
+    assert result["times_faster"]["wall"]["median"] > 0
+
+
+@pytest.mark.skipif(find_spec("stable_baselines3") is not None, reason="the extra is installed")
+def test_local_training_says_what_is_missing() -> None:
+    command = [sys.executable, str(BENCHMARKS / "local_training.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--without-sb3" in done.stderr
+
+
+def test_scaling_measures_a_round_its_checkpoint_and_its_line() -> None:
+    small = ["--repetitions", "1", "--trained", "1", "--per-round", "--clients", "--large", "20"]
+    result = result_of("scaling", *small, "--cache", str(cache_folder()), "--set", *REACHER)
+    assert result["by_clients_per_round"] == result["by_clients"] == []
+    row = result["whole_rounds"][0]
+    assert (row["clients"], row["per_round"], row["rounds_measured"]) == (20, 3, 2)
+    for part in ("round", "checkpoint", "log"):
+        assert row[f"{part}_seconds"]["cpu"]["median"] > 0
+        growth = result["whole_rounds_relative_to_fewest_clients"][part]
+        assert growth["wall"] == growth["cpu"] == {"20": 1.0}
+    assert row["checkpoint_bytes"]["median"] > 0
+    assert row["log_bytes"]["median"] > 0
+    assert row["peak_mb"] > 0
+
+
+def test_tabular_compares_and_races() -> None:
+    result = result_of("tabular", "--repetitions", "1", "--families", "1", "--rounds", "2")
+    assert all(row["largest_difference"] < 1e-9 for row in result["argmax"])
+    assert [(race["gamma"], race["heterogeneity"]) for race in result["races"]] == [
+        (0.9, "P"),
+        (0.9, "all"),
+        (0.99, "P"),
+        (0.99, "all"),
+    ]
+
+
+@needs_sumo
+def test_figure_eight_measures_steps_and_a_round() -> None:
+    result = result_of("figure_eight", "--repetitions", "1", "--rounds", "1", "--set", *TRAFFIC)
+    for part in ("bare_step_us", "full_step_us", "full_relative_to_bare", "reset_ms"):
+        assert result[part]["median"] > 0
+    assert "sumo" in result["breakdown_us"]
+    assert result["round"]["steps"] == 20
+    assert result["round"]["relative_to_bare"]["median"] > 0
+
+
+@needs_sumo
+def test_figure_eight_critic_trains_every_way_once(tmp_path: Path) -> None:
+    out = tmp_path / "critic.json"
+    small = ["--rounds", "1", "--ways", "1x8", "--out", str(out), "--set", *TRAFFIC]
+    run("figure_eight_critic", *small)
+    ((name, way),) = [(n, w) for n, w in json.loads(out.read_text()).items() if n != "machine"]
+    assert name.startswith("1 epochs of 8, seed 0, 1 rounds")
+    assert len(way["returns"]) == len(way["seconds"]) == 1
+
+
+def test_robustness_does_not_train_again_what_is_there(tmp_path: Path) -> None:
+    results = tmp_path / "robustness.jsonl"
+    small = ["--rounds", "4", "--iterations", "1", "--seeds", "5", "--jobs", "1"]
+    small += ["--results", str(results), "--reducers", "mean", "grouped, r = 1", "grouped, r = 4"]
+    small += ["--attacks", "none", "constant", "--set", "federation.clients=12", *REACHER[1:]]
+    result = result_of("robustness", *small)
+    table = result["table"]
+    assert set(table) == {
+        "mean | none",
+        "mean | constant",
+        "grouped, r = 1 | none",
+        "grouped, r = 4 | none",
+    }
+    assert result["refused_by_validation"] == 0
+    for measure in ("return", "sampled_return"):
+        honest = result[f"by_{measure}"]["honest"]
+        assert honest["low"] == honest["high"] == table["mean | none"][measure]["mean"]
+    often, seldom = (table[f"grouped, r = {r} | none"]["bytes_up_regions"] for r in (1, 4))
+    assert often == 4 * seldom > 0
+
+    told = [json.loads(line) for line in results.read_text().splitlines()]
+    told[0]["return"] = 42.0
+    marked = "".join(json.dumps(line) + "\n" for line in told)
+    results.write_text(marked)
+    again = result_of("robustness", *small)["table"]
+    assert again[f"{told[0]['reducer']} | {told[0]['attack']}"]["return"]["mean"] == 42
+    assert results.read_text() == marked
