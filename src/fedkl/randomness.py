@@ -7,7 +7,6 @@ finish or on whether somebody evaluated in between.
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import partial
 
 import jax
 import numpy as np
@@ -30,17 +29,15 @@ class Purpose(IntEnum):
 
 def key_for(seed: int, purpose: Purpose, *numbers: int) -> PRNGKeyArray:
     """The key for a purpose: fold_in(seed, purpose, round, client, ...)."""
-    key = jax.random.fold_in(jax.random.key(seed), purpose)
-    for number in numbers:
-        key = jax.random.fold_in(key, number)
-    return key
+    return _key(seed, np.asarray([purpose, *numbers]))
 
 
 def words_for(
     seed: int, purpose: Purpose, numbers: Int[np.ndarray, "k m"]
 ) -> UInt32[np.ndarray, "k w"]:
     """`key_for` of each row of numbers, as plain words, in one call however many there are."""
-    return np.asarray(_words(key_for(seed, purpose), numbers))
+    first = np.full((len(numbers), 1), purpose)
+    return np.asarray(_words(seed, np.concatenate([first, numbers], axis=1)))
 
 
 def words_of(key: Key[Array, "*n"]) -> UInt32[np.ndarray, "*n w"]:
@@ -48,9 +45,17 @@ def words_of(key: Key[Array, "*n"]) -> UInt32[np.ndarray, "*n w"]:
     return np.asarray(jax.random.key_data(key))
 
 
-@jax.jit
-@partial(jax.vmap, in_axes=(None, 0))
-def _words(key: PRNGKeyArray, numbers: Int[Array, " m"]) -> UInt32[Array, " w"]:
+# Compiled, because a round asks for a dozen keys, and each step by itself costs as much as all.
+
+
+def _folded(seed: Int[Array, ""] | int, numbers: Int[Array, " m"]) -> PRNGKeyArray:
+    key = jax.random.key(seed)
     for number in numbers:
         key = jax.random.fold_in(key, number)
-    return jax.random.key_data(key)
+    return key
+
+
+_key = jax.jit(_folded)
+_words = jax.jit(
+    jax.vmap(lambda seed, numbers: jax.random.key_data(_folded(seed, numbers)), (None, 0))
+)

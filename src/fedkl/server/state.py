@@ -17,7 +17,7 @@ class State(eqx.Module):
     round: Int[AnyArray, ""]
     """Rounds finished."""
     env_steps: Int[AnyArray, ""]
-    """Training steps behind the global model so far, all rounds and clients."""
+    """Training steps of all accepted updates so far."""
     empty_rounds: Int[AnyArray, ""]
     """Rounds in a row, up to now, that left the model as it was."""
     model: Model

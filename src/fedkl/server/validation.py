@@ -63,7 +63,11 @@ def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
         model: what the client started from, as NumPy arrays.
         limits: what an update may be at the most.
     """
-    problem = _misfit("", _expected(model, limits), trained) or _excess(trained, model, limits)
+    expected = _expected(model, limits)
+    if _fits(expected, trained):
+        problem = _excess(trained, model, limits)
+    else:
+        problem = _misfit("", expected, trained) or "it is not as expected"
     return problem and _readable(problem)
 
 
@@ -99,6 +103,28 @@ def _expected(model: Model, limits: Limits) -> Trained:
         "step_scale": number,
     }
     return Trained(Update(replace(model, shared=()), number, limits.message), metrics)
+
+
+def _fits(expected: PyTree, sent: Any) -> bool:
+    """Whether `_misfit` has nothing to say, in a tenth of its time."""
+    if isinstance(expected, np.ndarray | np.generic):
+        of_numpy = type(sent) is np.ndarray or type(sent) is expected.dtype.type
+        return of_numpy and sent.shape == expected.shape and sent.dtype == expected.dtype
+    if type(sent) is not type(expected):
+        return False
+    if sent is None:
+        return True
+    if type(sent) is dict and any(type(key) is not str for key in sent):
+        return False
+    one_level = jax.tree_util.default_registry.flatten_one_level
+    try:
+        (wanted, structure), (had, other) = one_level(expected), one_level(sent)
+        if structure != other:
+            return False
+        pairs = zip(wanted, had, strict=True)
+        return all(_fits(a, b) for a, b in pairs)
+    except Exception:  # whatever is amiss in there: `_misfit` finds words for it
+        return False
 
 
 def _misfit(name: str, expected: PyTree, sent: Any) -> str | None:
