@@ -185,6 +185,9 @@ def _go_on(run: RunDirectory, federation: Federation, sink: TensorBoardSink | No
         f"{summary['seconds']:.0f} s; run directory {run.path}",
         soft_wrap=True,
     )
+    if again := summary["refused_again_and_again"]:
+        worst = ", ".join(f"client {c['client']} ({c['times']} rounds)" for c in again[:5])
+        _warn(f"refused again and again: {worst}; see `rejected` in {run.metrics.path}")
 
 
 def _compare(path: Path) -> None:

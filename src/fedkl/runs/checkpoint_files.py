@@ -102,13 +102,44 @@ def layout_of(row: Row) -> Layout:
     return {name: (array.dtype, array.shape) for name, array in arrays.items()}
 
 
+def stacked(rows: Rows, numbers: Collection[int], layout: Layout) -> dict[str, npt.NDArray[Any]]:
+    """Rows as a file holds them: their numbers, and each of their arrays stacked.
+
+    Args:
+        rows: at least those that `numbers` says.
+        numbers: of the rows to write.
+        layout: what every row must have.
+
+    Raises:
+        ValueError: a row is not like the others.
+    """
+    if not numbers:
+        return {}
+    ordered = sorted(numbers)
+    result = {
+        name: np.empty((len(ordered), *shape), dtype) for name, (dtype, shape) in layout.items()
+    }
+    for position, number in enumerate(ordered):
+        row = rows[number]
+        if row.keys() != layout.keys():
+            raise ValueError(f"row {number} has {sorted(row)}, other rows have {sorted(layout)}")
+        for name, expected in layout.items():
+            array = np.asarray(row[name])
+            if (array.dtype, array.shape) != expected:
+                raise ValueError(
+                    f"row {number} has {name!r} as {array.dtype} of shape {array.shape}, "
+                    f"other rows as {expected[0]} of shape {expected[1]}"
+                )
+            result[name][position] = array
+    named = {f"{_ROWS}.{name}": stack for name, stack in result.items()}
+    return {_ROWS: np.array(ordered, np.int64)} | named
+
+
 def write(
     directory: Path,
     round: int,
     arrays: Mapping[str, npt.NDArray[Any]],
-    rows: Rows,
-    numbers: Collection[int],
-    layout: Layout,
+    rows: Mapping[str, npt.NDArray[Any]],
     builds_on: File | None,
 ) -> File:
     """Writes a file durably, all at once.
@@ -117,24 +148,18 @@ def write(
         directory: the folder; made if it is not there.
         round: of the checkpoint.
         arrays: name to array.
-        rows: at least those that `numbers` says.
-        numbers: of the rows to write.
-        layout: what every row must have.
+        rows: as `stacked` gives them.
         builds_on: the file that has the other rows.
 
     Raises:
         UserError: the operating system refused.
-        ValueError: a name is taken, or a row is not like the others.
+        ValueError: a name is taken.
         TypeError: a checkpoint cannot hold one of the arrays.
     """
     for name in arrays:
         if name in ("__metadata__", _ROWS) or name.startswith(f"{_ROWS}."):
             raise ValueError(f"the name {name!r} belongs to the format of checkpoints")
-    tensors = {name: _storable(name, arrays[name]) for name in arrays}
-    if numbers:
-        ordered = sorted(numbers)
-        tensors[_ROWS] = np.array(ordered, np.int64)
-        tensors |= _stacked(rows, ordered, layout)
+    tensors = {name: _storable(name, arrays[name]) for name in arrays} | dict(rows)
     # A single entry, because safetensors writes several in an order that is left to chance.
     metadata = {_BUILDS_ON: builds_on.path.name} if builds_on else None
     data = safetensors.numpy.save(tensors, metadata)
@@ -228,22 +253,3 @@ def _storable(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype not in _DTYPES:
         raise TypeError(f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold")
     return array
-
-
-def _stacked(rows: Rows, numbers: list[int], layout: Layout) -> dict[str, npt.NDArray[Any]]:
-    stacked = {
-        name: np.empty((len(numbers), *shape), dtype) for name, (dtype, shape) in layout.items()
-    }
-    for position, number in enumerate(numbers):
-        row = rows[number]
-        if row.keys() != layout.keys():
-            raise ValueError(f"row {number} has {sorted(row)}, other rows have {sorted(layout)}")
-        for name, expected in layout.items():
-            array = np.asarray(row[name])
-            if (array.dtype, array.shape) != expected:
-                raise ValueError(
-                    f"row {number} has {name!r} as {array.dtype} of shape {array.shape}, "
-                    f"other rows as {expected[0]} of shape {expected[1]}"
-                )
-            stacked[name][position] = array
-    return {f"{_ROWS}.{name}": stack for name, stack in stacked.items()}

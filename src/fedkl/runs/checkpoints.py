@@ -96,9 +96,8 @@ class Checkpoints:
         if gone := [number for number in numbers if number not in rows]:
             raise ValueError(f"row {gone[0]} is gone, but rows are never removed")
         base = below[-1].file if below else None
-        file = checkpoint_files.write(
-            self.directory, round, arrays, rows, numbers, self._layout, base
-        )
+        written = checkpoint_files.stacked(rows, numbers, self._layout)
+        file = checkpoint_files.write(self.directory, round, arrays, written, base)
         self._unusable.discard(file.path)
         self._turns[0] = Chain([*below, _link(file, numbers, whole=not below)])
         self._turns.rotate(-1)
