@@ -1,10 +1,14 @@
 """theta^{t+1} = sum_k l_k / L theta_k by default; and what each link of the chain changes."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import numpy as np
+import optax
 import pytest
 
+from fedkl.errors import UserError
 from fedkl.server.aggregation import (
     SGD,
     Adam,
@@ -15,6 +19,9 @@ from fedkl.server.aggregation import (
     Mean,
     Median,
     NoStep,
+    Reducer,
+    Step,
+    Transform,
     TrimmedMean,
     Yogi,
 )
@@ -56,6 +63,21 @@ def test_the_order_of_arrival_does_not_change_a_bit(filled, update):
 def test_what_the_algorithm_shares_is_not_the_chains_business(filled, update):
     model = eqx.tree_at(lambda m: m.shared, filled(0.0), np.float32(7))
     assert aggregate(model, {0: update(1.0)}).model.shared == 7
+
+
+class Halves(Reducer):
+    """One that forgets half of the coordinates."""
+
+    name: ClassVar[str] = "halves"
+    summary: ClassVar[str] = "half of a point"
+
+    def __call__(self, points, weights):
+        return points[0, ::2]
+
+
+def test_a_reducer_that_makes_no_point_is_named(filled, update):
+    with pytest.raises(UserError, match=r"aggregation\.reduce = halves must make one point of 3"):
+        aggregate(filled(0.0), {0: update(1.0)}, Chain((), Halves(), NoStep()))
 
 
 class TestMoments:
@@ -139,6 +161,59 @@ class TestTransforms:
         result = aggregate(filled(0.0), {0: update(9.0, 2, data)}, chain).model
         assert result.coefficients["c2"] == 9
         assert result.observations.mean == [60]
+
+
+class Noise(Transform):
+    """Adds random numbers."""
+
+    name: ClassVar[str] = "noise"
+    summary: ClassVar[str] = "adds noise"
+
+    def __call__(self, move, key):
+        return move + np.asarray(jax.random.normal(key, move.shape))
+
+
+class TestChance:
+    """Every network, every client and every transform has numbers of its own."""
+
+    def test_policy_and_critic_are_not_changed_by_the_same_noise(self, filled, update):
+        made = aggregate(filled(0.0), {0: update(0.0)}, Chain((Noise(),), Mean(), NoStep())).model
+        critic = np.concatenate([np.ravel(x) for x in jax.tree.leaves(made.critic)])
+        assert not np.isclose(weights_of(made)[:, None], critic[None]).any()
+
+    def test_two_transforms_draw_different_numbers(self, filled, update):
+        once = aggregate(filled(0.0), {0: update(0.0)}, Chain((Noise(),), Mean(), NoStep())).model
+        twice = Chain((Noise(), Noise()), Mean(), NoStep())
+        both = aggregate(filled(0.0), {0: update(0.0)}, twice).model
+        assert not np.allclose(weights_of(both), 2 * weights_of(once))
+
+    def test_a_step_may_add_noise_with_the_key_it_is_given(self, filled, update):
+        class Noisy(Step):
+            name: ClassVar[str] = "noisy"
+            summary: ClassVar[str] = "adds noise"
+
+            def optimiser(self):
+                def change(gradient, state, params=None, *, key):
+                    noise = jax.random.normal(key, ())
+                    return jax.tree.map(lambda g: -g + noise, gradient), state
+
+                return optax.GradientTransformationExtraArgs(lambda _: (), change)
+
+        chain = Chain((), Mean(), Noisy())
+        once, again = (aggregate(filled(0.0), {0: update(1.0)}, chain).model for _ in range(2))
+        assert eqx.tree_equal(once, again)
+        assert not np.isclose(weights_of(once), 1.0).any()
+
+    def test_a_step_that_keeps_a_key_is_refused(self, filled):
+        class Hoarding(Step):
+            name: ClassVar[str] = "hoarding"
+            summary: ClassVar[str] = "keeps a key"
+
+            def optimiser(self):
+                return optax.GradientTransformation(lambda _: KEY, lambda g, s, p=None: (g, s))
+
+        with pytest.raises(UserError, match=r"aggregation\.step = hoarding keeps a key"):
+            Chain((), Mean(), Hoarding()).init(filled(0.0))
 
 
 class TestSteps:

@@ -82,11 +82,6 @@ class Chain(eqx.Module):
             )
         return state
 
-    @property
-    def random(self) -> bool:
-        """Whether a link may draw random numbers."""
-        return bool(self.each) or not isinstance(self.step, NoStep)
-
     def start(self, state: PyTree, client: int) -> None:
         """Everybody starts from the global model."""
         return None
@@ -105,23 +100,38 @@ class Chain(eqx.Module):
         state = dict(state)
         for number, (name, kind) in enumerate(PARTS.items()):
             known = getattr(model, name)
-            own = jax.random.fold_in(key, number) if self.random else key
             sent = [getattr(updates[c].model, name) for c in clients]
             if known is None:
                 parts[name] = None
             elif kind is Kind.NETWORK:
                 points = _points(sent)
+                own = jax.random.fold_in(key, number) if self._may_draw else key
                 if self.each:
                     points = self._transformed(points, _points([known])[0], clients, own)
-                reduced = _like(known, self.reduce(points, weights))
+                reduced = _like(known, self._reduced(points, weights))
                 parts[name], state[name] = self._stepped(known, reduced, state.get(name), own)
             elif kind is Kind.COEFFICIENTS and known:
-                parts[name] = _like(known, self.reduce(_points(sent), weights))
+                parts[name] = _like(known, self._reduced(_points(sent), weights))
             elif kind is Kind.COEFFICIENTS:
                 parts[name] = known
             elif kind is Kind.MOMENTS:
                 parts[name] = self._merged(known, sent)
         return Aggregated(Model(**parts), {n: s for n, s in state.items() if s is not None})
+
+    @property
+    def _may_draw(self) -> bool:
+        return bool(self.each) or not isinstance(self.step, NoStep)
+
+    def _reduced(
+        self, points: Float[np.ndarray, "k p"], weights: Float[np.ndarray, " k"]
+    ) -> Float[np.ndarray, " p"]:
+        result = np.asarray(self.reduce(points, weights), np.float64)
+        if result.shape != points.shape[1:]:
+            raise UserError(
+                f"aggregation.reduce = {self.reduce.name} must make one point of "
+                f"{points.shape[1]} numbers, not an array of shape {result.shape}"
+            )
+        return result
 
     def _transformed(
         self,
@@ -172,7 +182,7 @@ class Chain(eqx.Module):
         variances = np.stack([np.asarray(n.squares / n.count) for n in some])
 
         def reduced(rows: Float[np.ndarray, " k *f"]) -> Float[np.ndarray, "*f"]:
-            return self.reduce(rows.reshape(len(rows), -1), counts).reshape(rows.shape[1:])
+            return self._reduced(rows.reshape(len(rows), -1), counts).reshape(rows.shape[1:])
 
         mean = reduced(means)
         # A median of squares may be below the square of a median of means.
