@@ -3,51 +3,20 @@
 import os
 import signal
 from dataclasses import replace
-from typing import ClassVar
 
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from toy_worlds import Points
 
 from fedkl.clients.work import Train
 from fedkl.engines import Job
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
-from fedkl.simulators.base import Recipe
-from fedkl.worlds import Continuous, PointTarget, SoloWorld
 
 pytestmark = pytest.mark.usefixtures("toys", "quick_compilation")
 COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
-
-
-class Points(SoloWorld):
-    """`probe-point` on the host: the client's target is in its row."""
-
-    name: ClassVar[str] = "test-solo-points"
-    summary: ClassVar[str] = "for tests"
-    observation_size: ClassVar[int] = 1
-    actions: ClassVar[Continuous] = Continuous(1)
-    patience: ClassVar[float] = 20.0
-    horizon: int = eqx.field(static=True, default=1)
-    length: int = eqx.field(static=True, default=1)
-    spread: float = 0.0
-
-    def clients(self, n, key):
-        return {"target": PointTarget(spread=self.spread).clients(n, key).target}
-
-    def simulator(self):
-        return Recipe("toy_simulators:Point", {"length": self.length})
-
-    def artist(self, params):
-        def draw(state, step, total):
-            """A single pixel: the target in tenths, the simulator's time, the steps so far."""
-            target, time = state
-            assert target == params["target"]
-            return np.array([[[round(10 * target), time, step]]], np.uint8)
-
-        return draw
 
 
 @pytest.fixture

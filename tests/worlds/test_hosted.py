@@ -1,20 +1,17 @@
 """Worlds on the host: both kinds are hosted, and a client's row reaches its own simulator."""
 
-from typing import ClassVar
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toy_worlds import Points
 
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.base import Recipe, Seed
+from fedkl.simulators.base import Seed
 from fedkl.simulators.episodes import Job
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import (
     AnyWorld,
-    Continuous,
     FigureEight,
     HostedWorld,
     PointTarget,
@@ -23,24 +20,6 @@ from fedkl.worlds import (
 )
 
 KEY = jax.random.key(0)
-
-
-class Points(SoloWorld):
-    """`probe-point` on the host: every client has its own simulator, and a target in its row."""
-
-    name: ClassVar[str] = "test-solo-points"
-    summary: ClassVar[str] = "for tests"
-    observation_size: ClassVar[int] = 1
-    actions: ClassVar[Continuous] = Continuous(1)
-    patience: ClassVar[float] = 20.0
-    horizon: int = eqx.field(static=True, default=1)
-    spread: float = 1.0
-
-    def clients(self, n, key):
-        return {"target": PointTarget(spread=self.spread).clients(n, key).target}
-
-    def simulator(self):
-        return Recipe("toy_simulators:Point", {"length": self.horizon})
 
 
 def test_on_the_host_is_not_the_same_as_shared():
@@ -55,7 +34,7 @@ def test_on_the_host_is_not_the_same_as_shared():
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize("horizon", [1, 5])
 def test_a_client_with_its_own_simulator_is_paid_as_in_the_traced_world(horizon):
-    world, clients = Points(horizon=horizon), 3
+    world, clients = Points(horizon=horizon, length=horizon, spread=1.0), 3
     params = world.clients(clients, KEY)
     actor = Actor(
         weights=(np.array([[0.3]], np.float32),),
