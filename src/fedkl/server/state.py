@@ -34,7 +34,7 @@ def at_the_server(model: Model) -> Model:
     return eqx.tree_at(
         lambda m: [getattr(m, n) for n in names],
         model,
-        [jax.tree.map(np.float64, getattr(model, n)) for n in names],
+        [jax.tree.map(lambda x: np.asarray(x, np.float64), getattr(model, n)) for n in names],
         is_leaf=lambda x: x is None,
     )
 

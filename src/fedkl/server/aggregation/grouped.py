@@ -140,7 +140,9 @@ class Regions(eqx.Module):
         return Aggregated(
             above.model,
             RegionsState((_reported(above.model),) * len(regions), above.state),
-            bytes_up=sum(size_in_bytes(jax.tree.map(np.float32, r)) for r in reports.values()),
+            bytes_up=sum(
+                size_in_bytes((broadcast(r.model), np.float32())) for r in reports.values()
+            ),
             bytes_down=len(regions) * size_in_bytes(broadcast(above.model)),
         )
 
