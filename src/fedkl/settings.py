@@ -78,9 +78,9 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     )
 
 
-def names(cls: type) -> list[str]:
-    """The names of a group's settings."""
-    return [f.name for f in dataclasses.fields(cls) if "help" in f.metadata]
+def defaults(cls: type) -> dict[str, Any]:
+    """The names of a group's settings, and what they are when the config is silent."""
+    return {f.name: f.default for f in dataclasses.fields(cls) if "help" in f.metadata}
 
 
 def as_mapping(group: Any) -> dict[str, Any]:

@@ -23,9 +23,9 @@ def test_a_round_taken_piece_by_piece_is_the_same_round(point, start, train, cri
     for i in range(task.learner.iterations):
         acts = pieces.behaviour(task, begun, carry)
         data = Traced(task.world, params).collect(acts, 64, pieces.keys_of(KEY, i).run)
-        news = pieces.notice(task, data)
+        cleaned = pieces.clean(task, data)
         carry, batch, metrics = jax.jit(pieces.improve)(
-            task, begun, carry, data, news, jnp.asarray(i)
+            task, begun, carry, data, cleaned, jnp.asarray(i)
         )
         carry = jax.jit(pieces.fit_critic)(task, begun, carry, batch, jnp.asarray(i))
         rows.append(metrics)
@@ -99,10 +99,10 @@ def test_what_is_learnt_from_is_as_it_was_observed(point, start):
     begun = pieces.Start(*start(task), KEY)
     carry = pieces.begin(task, begun)
     data = Broken(task.world, params).collect(pieces.behaviour(task, begun, carry), 64, KEY)
-    news = pieces.notice(task, data)
-    assert float(news.observation[0, 5, 0]) < 10
-    assert float(news.reward[0, 6]) > -20
-    after, batch, metrics = pieces.improve(task, begun, carry, data, news, jnp.asarray(0))
+    cleaned = pieces.clean(task, data)
+    assert float(cleaned.observation[0, 5, 0]) < 10
+    assert float(cleaned.reward[0, 6]) > -20
+    after, batch, metrics = pieces.improve(task, begun, carry, data, cleaned, jnp.asarray(0))
     assert float(after.observations.mean[0]) < 2
     assert float(batch.observation[5, 0]) == 5  # the clip of what is seen
     assert float(metrics["train_return"]) < -1e6 / 64

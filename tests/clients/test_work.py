@@ -13,7 +13,7 @@ from fedkl.clients import work
 from fedkl.clients.round import Start
 from fedkl.clients.sources import Traced
 from fedkl.clients.state import Task
-from fedkl.clients.work import Evaluate, Record, Train, Work
+from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import PointTarget
@@ -116,7 +116,7 @@ def test_a_recording_is_of_the_broadcast_policy(known):
     """Mode 3, target 2; one step."""
     task, model, client = known()
     source = Traced(task.world, TARGET)
-    made, after = Record(deterministic=True)(task, Start(model, client, KEY), source)
+    made, after = RecordEpisode(deterministic=True)(task, Start(model, client, KEY), source)
     assert after is None
     assert made.reward.tolist() == [-1]
     assert made.mask.tolist() == [True]
@@ -139,6 +139,6 @@ def test_training_is_a_local_round(point, start, train):
 
 
 def test_works_are_told_apart_by_their_names():
-    works = [Train(), Evaluate(1, True), Record(True)]
+    works = [Train(), Evaluate(1, True), RecordEpisode(True)]
     assert all(isinstance(one, Work) for one in works)
     assert [one.name for one in works] == ["train", "evaluate", "record"]

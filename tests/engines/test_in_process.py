@@ -7,7 +7,7 @@ import pytest
 
 from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.work import Evaluate, Record, Train
+from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, Job
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
@@ -143,7 +143,7 @@ def test_evaluation_of_many_clients_equals_that_of_each(tiny):
 def test_work_that_only_looks_leaves_nothing_behind(tiny):
     federation = Federation(tiny())
     model, jobs = broadcast(federation.state.model), jobs_of([0, 1])
-    for work in (Evaluate(3, False), Record(False)):
+    for work in (Evaluate(3, False), RecordEpisode(False)):
         answers = dict(federation.engine.run(work, model, jobs, COMMON))
         assert sorted(answers) == [0, 1]
     federation.engine.keep(1, [])
@@ -153,7 +153,7 @@ def test_work_that_only_looks_leaves_nothing_behind(tiny):
 def test_a_recording_is_an_episode_in_that_clients_world(tiny):
     federation = Federation(tiny(world__spread=0.3))
     model = broadcast(federation.state.model)
-    ((client, recording),) = federation.engine.run(Record(True), model, jobs_of([3]), COMMON)
+    ((client, recording),) = federation.engine.run(RecordEpisode(True), model, jobs_of([3]), COMMON)
     assert client == 3
     # The last of four clients wants 0.5 + 0.3, and the fresh policy acts with about 0.
     assert recording.params.target == pytest.approx(0.8)

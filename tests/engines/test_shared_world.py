@@ -15,7 +15,7 @@ from fedkl.algorithms import FedKL, Scaffold
 from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.state import Sharing, Task, fresh
-from fedkl.clients.work import Evaluate, Record, Train
+from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, InSharedWorld, Job
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.randomness import words_of
@@ -317,14 +317,14 @@ def test_actors_of_a_job_see_what_the_policy_was_trained_on(bench):
 @pytest.mark.parametrize(("ends", "length"), [(0, 8), (5, 5)])
 def test_a_recording_is_an_episode_of_everybody_seen_by_one(bench, ends, length):
     here = bench(Walk(ends=ends))
-    (recording,) = here.ask(Record(True), [1])
+    (recording,) = here.ask(RecordEpisode(True), [1])
     assert recording.states.shape == (length + 1, 3 * 2)
     assert recording.mask.tolist() == [True] * length + [False] * (8 - length)
     assert recording.params is None
     # The toy rewards an agent with the sum of its two coordinates.
     expected = recording.states[1:].reshape(length, 3, 2)[:, 1].sum(axis=1)
     np.testing.assert_allclose(recording.reward[:length], expected, rtol=1e-6)
-    assert same_bits(recording, here.ask(Record(True), [1])[0])
+    assert same_bits(recording, here.ask(RecordEpisode(True), [1])[0])
 
 
 def test_a_clients_state_is_its_own_only_when_the_server_has_accepted_it(bench):

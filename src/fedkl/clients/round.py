@@ -2,8 +2,8 @@
 
 `local_round` is the only local training there is: inside jit where episodes come from a traced
 world, and a piece at a time where they come from the host. In a world that clients share, the
-engine runs the episodes and calls the pieces itself: `begin`, then in each iteration `improve` and
-`fit_critic`, then `finish`.
+engine runs the episodes and calls the pieces itself: `begin`, then in each iteration `clean`,
+`improve` and `fit_critic`, then `finish`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Carry(NamedTuple):
     """The previous iteration's critic batch, when it is replayed."""
 
 
-class News(NamedTuple):
+class Cleaned(NamedTuple):
     """An iteration's data as they enter the running statistics: without outliers."""
 
     observation: Float[Array, "h n o"]
@@ -116,7 +116,7 @@ def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, Clie
     def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
         run = keys_of(start.key, index).run
         data = source.collect(behaviour(task, start, carry), episodes, run)
-        carry, batch, metrics = improve(task, start, carry, data, notice(task, data), index)
+        carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
         return fit_critic(task, start, carry, batch, index), metrics
 
     indices = jnp.arange(task.learner.iterations)
@@ -131,8 +131,8 @@ def _on_the_host(
     for i in range(task.learner.iterations):
         run = keys_of(start.key, i).run
         data = source.collect(behaviour(task, start, carry), episodes, run)
-        news = _notice(task, data)
-        carry, batch, metrics = _improve(task, start, carry, data, news, jnp.int32(i))
+        cleaned = _clean(task, data)
+        carry, batch, metrics = _improve(task, start, carry, data, cleaned, jnp.int32(i))
         carry = _fit_critic(task, start, carry, batch, jnp.int32(i))
         rows.append(metrics)
     return _finish(task, start, carry, jax.tree.map(lambda *x: jnp.stack(x), *rows))
@@ -155,6 +155,14 @@ def seen_with(model: Model, client: ClientState) -> Moments | None:
 def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
     """How a client acts in an iteration."""
     return Behaviour(task.learner, carry.policy, _seen(start, carry), carry.iterations)
+
+
+def following(
+    task: Task, model: Model, client: ClientState, deterministic: bool = False
+) -> Behaviour:
+    """How a client acts that follows the global policy."""
+    seen = seen_with(model, client)
+    return Behaviour(task.learner, model.policy, seen, client.iterations, deterministic)
 
 
 def begin(task: Task, start: Start) -> Carry:
@@ -224,10 +232,14 @@ def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trai
     return Trained(update, metrics | last), after
 
 
-def notice(task: Task, data: Trajectories) -> News:
-    """What an iteration's episodes add to the running statistics."""
+def clean(task: Task, data: Trajectories) -> Cleaned:
+    """An iteration's data for the running statistics.
+
+    A step of its own, because on the host it is compiled by itself: together with `improve` it
+    would change how that rounds.
+    """
     limit = task.learner.outliers_beyond
-    return News(
+    return Cleaned(
         statistics.without_outliers(data.observation, data.mask, limit),
         statistics.without_outliers(data.reward, data.mask, limit),
     )
@@ -238,7 +250,7 @@ def improve(
     start: Start,
     carry: Carry,
     data: Trajectories,
-    news: News,
+    cleaned: Cleaned,
     index: Int[Array, ""],
 ) -> tuple[Carry, critic.CriticBatch, Metrics]:
     """One iteration of the policy, on the episodes that pi_{i-1} has run for T steps (phase 0).
@@ -251,7 +263,7 @@ def improve(
         start: what the client started the round from.
         carry: what the iteration before left.
         data: the episodes.
-        news: what they add to the running statistics.
+        cleaned: the same for the running statistics.
         index: i - 1.
 
     Returns:
@@ -262,8 +274,8 @@ def improve(
     key = keys_of(start.key, index).policy
     policies = Policies(carry.policy, start.model.policy)
     seen = _seen(start, carry)
-    observations = _add(carry.observations, news.observation, data.mask)
-    rewards = _add(carry.rewards, news.reward, data.mask)
+    observations = _add(carry.observations, cleaned.observation, data.mask)
+    rewards = _add(carry.rewards, cleaned.reward, data.mask)
     known = _sum(_known_rewards(start), rewards)
     reward = statistics.rescale(known, data.reward, learner.reward_clip)
     policy_batch, critic_batch = batches(task, policies, carry.critic, seen, data, reward)
@@ -313,7 +325,7 @@ def fit_critic(
     return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
 
 
-_begin, _notice, _improve = jax.jit(begin), jax.jit(notice), jax.jit(improve)
+_begin, _clean, _improve = jax.jit(begin), jax.jit(clean), jax.jit(improve)
 _fit_critic, _finish = jax.jit(fit_critic), jax.jit(finish)
 
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, PRNGKeyArray
 
 from fedkl.arrays import Array
-from fedkl.clients.acting import Behaviour
-from fedkl.clients.round import Start, Trained, local_round, seen_with
+from fedkl.clients.round import Start, Trained, following, local_round
 from fedkl.clients.sources import Recording, Source, Traced
 from fedkl.clients.state import ClientState, Task
 
@@ -53,7 +52,7 @@ class Evaluate(eqx.Module):
     """Take the mode of the policy instead of a sample."""
 
     def __call__(self, task: Task, start: Start, source: Source) -> tuple[Float[Array, " e"], None]:
-        acts = _global(task, start, self.deterministic)
+        acts = following(task, start.model, start.client, self.deterministic)
         whole, rest = divmod(self.episodes, EPISODES_AT_ONCE)
         keys = [
             jax.random.fold_in(start.key, block * EPISODES_AT_ONCE) if block else start.key
@@ -72,7 +71,7 @@ class Evaluate(eqx.Module):
         return jnp.concatenate(returns), None
 
 
-class Record(eqx.Module):
+class RecordEpisode(eqx.Module):
     """One episode of the broadcast policy, to look at; changes nothing."""
 
     name: ClassVar[str] = "record"
@@ -80,11 +79,5 @@ class Record(eqx.Module):
     deterministic: bool = eqx.field(static=True)
 
     def __call__(self, task: Task, start: Start, source: Source) -> tuple[Recording, None]:
-        return source.record(_global(task, start, self.deterministic), start.key), None
-
-
-def _global(task: Task, start: Start, deterministic: bool) -> Behaviour:
-    """How a client acts that follows the global policy."""
-    model, client, _ = start
-    seen = seen_with(model, client)
-    return Behaviour(task.learner, model.policy, seen, client.iterations, deterministic)
+        acts = following(task, start.model, start.client, self.deterministic)
+        return source.record(acts, start.key), None

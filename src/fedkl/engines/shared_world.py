@@ -19,12 +19,12 @@ from jaxtyping import Float, Int, UInt32
 
 from fedkl.arrays import Array
 from fedkl.clients import round as local
-from fedkl.clients.acting import Behaviour, actors, seeds_of
-from fedkl.clients.round import Carry, News, Start, Trained
+from fedkl.clients.acting import actors, seeds_of
+from fedkl.clients.round import Carry, Cleaned, Start, Trained
 from fedkl.clients.sources import Recording
 from fedkl.clients.sources.hosted import recording, trajectories
 from fedkl.clients.state import ClientState, Metrics, Model, Task
-from fedkl.clients.work import Evaluate, Record, Train, Work
+from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
 from fedkl.learning.critic import CriticBatch
 from fedkl.learning.trajectories import Trajectories, episodes_for
@@ -73,27 +73,26 @@ def _improve(
     start: Start,
     carry: Carry,
     data: Trajectories,
-    news: News,
+    cleaned: Cleaned,
     index: Int[Array, ""],
 ) -> _Step:
-    after, batch, metrics = local.improve(task, start, carry, data, news, index)
+    after, batch, metrics = local.improve(task, start, carry, data, cleaned, index)
     return _Step(after, batch, metrics, local.behaviour(task, start, after).actor())
 
 
-def _global(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
-    seen = local.seen_with(model, client)
-    return Behaviour(task.learner, model.policy, seen, client.iterations, deterministic).actor()
+def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
+    return local.following(task, model, client, deterministic).actor()
 
 
 # One call for each part: while other threads keep the cores busy, every call waits its turn.
 _EACH = Start(None, 0, 0)  # type: ignore[arg-type]  # which axis of each is the client's
 _begin_all = jax.jit(jax.vmap(_begin, in_axes=(None, _EACH)))
-_notice_all = jax.jit(jax.vmap(local.notice, in_axes=(None, 0)))
+_clean_all = jax.jit(jax.vmap(local.clean, in_axes=(None, 0)))
 _improve_all = jax.jit(jax.vmap(_improve, in_axes=(None, _EACH, 0, 0, 0, None)))
 _fit_all = jax.jit(jax.vmap(local.fit_critic, in_axes=(None, _EACH, 0, 0, None)))
 _finish_all = jax.jit(jax.vmap(local.finish, in_axes=(None, _EACH, 0, 0)))
-_global_all = jax.jit(
-    jax.vmap(_global, in_axes=(None, None, 0, None)), static_argnames="deterministic"
+_follow_all = jax.jit(
+    jax.vmap(_follow, in_axes=(None, None, 0, None)), static_argnames="deterministic"
 )
 
 
@@ -134,7 +133,7 @@ class InSharedWorld(Rows):
                 answers = self._train(model, jobs, seed)
             case Evaluate():
                 answers = self._evaluate(work, model, jobs, seed)
-            case Record():
+            case RecordEpisode():
                 answers = self._record(work, model, jobs, seed)
             case _:
                 raise TypeError(f"clients that share a world cannot be asked to {work.name}")
@@ -194,7 +193,7 @@ class InSharedWorld(Rows):
             yield job.client, of_each[job.client]
 
     def _record(
-        self, work: Record, model: Model, jobs: Sequence[Job], seed: Seed
+        self, work: RecordEpisode, model: Model, jobs: Sequence[Job], seed: Seed
     ) -> Iterator[tuple[int, Recording]]:
         """One episode, in which all clients drive; rewards are those of the asked."""
         everybody = self._following(model, work.deterministic)
@@ -207,7 +206,7 @@ class InSharedWorld(Rows):
         """All clients, stacked, as they act when they follow the global policy."""
         states = [self.own(client) for client in self._agents]
         stacked = jax.tree.map(lambda *x: np.stack(x), *states)
-        return jax.device_get(_global_all(self._task, model, stacked, deterministic))
+        return jax.device_get(_follow_all(self._task, model, stacked, deterministic))
 
     def _job(self, everybody: Actor, seed: Seed, own: dict[int, Actor]) -> EpisodeJob:
         """An episode in which those who train act by themselves, and the others follow pi^t."""
@@ -245,9 +244,9 @@ class _Group:
         if after is not None:
             after.result()
         data = trajectories(episodes, self._numbers)
-        news = _notice_all(self._task, data)
+        cleaned = _clean_all(self._task, data)
         step: _Step = _finished(
-            _improve_all(self._task, self._start, self._carry, data, news, np.int32(i))
+            _improve_all(self._task, self._start, self._carry, data, cleaned, np.int32(i))
         )
         self._carry, self._batch, self._actor = step.carry, step.batch, step.actor
         self._metrics.append(step.metrics)

@@ -15,8 +15,7 @@ from jaxtyping import Float
 
 from fedkl.arrays import from_arrays, mismatch, to_arrays
 from fedkl.clients.state import Model
-from fedkl.clients.work import Evaluate
-from fedkl.clients.work import Record as RecordEpisode
+from fedkl.clients.work import Evaluate, RecordEpisode
 from fedkl.engines import Engine, Failure, Job
 from fedkl.errors import StalledError, UserError
 from fedkl.randomness import Purpose, key_for, words_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from fedkl.config import Config
 
 
-class Saved(NamedTuple):
+class Snapshot(NamedTuple):
     """All that is needed to go on."""
 
     arrays: dict[str, np.ndarray]
@@ -207,10 +206,10 @@ class Federation:
         key = key_for(self.config.seed, Purpose.EVALUATED)
         return sorted(np.asarray(jax.random.choice(key, everybody, (number,), False)).tolist())
 
-    def save(self) -> Saved:
+    def save(self) -> Snapshot:
         """All that is needed to go on; call `saved` when it is safe."""
         rows = SavedRows(self._since, self.engine.save())
-        return Saved(to_arrays(self.state), rows, frozenset(self._changed))
+        return Snapshot(to_arrays(self.state), rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
         """What `save` gave is safe.

@@ -1,9 +1,21 @@
 """The table `[aggregation]`: names of links, and beside them their settings."""
 
+from typing import ClassVar
+
 import pytest
 
 from fedkl.errors import UserError
-from fedkl.server.aggregation import Chain, Clip, Krum, Regions, TrimmedMean, build_aggregation
+from fedkl.server.aggregation import (
+    REDUCERS,
+    Chain,
+    Clip,
+    Krum,
+    Reducer,
+    Regions,
+    TrimmedMean,
+    build_aggregation,
+)
+from fedkl.settings import setting
 
 
 def test_nothing_said_is_the_papers_mean():
@@ -51,6 +63,24 @@ def test_a_mistake_is_one_sentence_that_names_the_field(table, sentence):
     with pytest.raises(UserError) as error:
         build_aggregation(table)
     assert str(error.value).startswith(sentence)
+
+
+def test_links_that_share_a_setting_have_the_same_value_and_keep_it_when_read_back(monkeypatch):
+    """Two links of a plugin may have settings of the same name with different defaults."""
+
+    class Rare(Reducer):
+        name: ClassVar[str] = "rare"
+        summary: ClassVar[str] = "for this test"
+        trim: float = setting(0.4, "of another default")
+
+        def __call__(self, points, weights):
+            return points[0]
+
+    monkeypatch.setitem(REDUCERS._classes, "rare", (Rare, None))
+    made = build_aggregation({"reduce": "grouped", "within": "trimmed-mean", "across": "rare"})
+    assert [level.trim for level in made.levels] == [0.2, 0.2]
+    again = build_aggregation(made.mapping())
+    assert [level.trim for level in again.levels] == [0.2, 0.2]
 
 
 def test_reducers_are_told_how_many_clients_and_regions_there_are():

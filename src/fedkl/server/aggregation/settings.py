@@ -76,7 +76,10 @@ class AggregationSettings:
 
 
 def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
-    """Makes the links that a table names; a setting goes to every link that has one of its name.
+    """Makes the links that a table names.
+
+    A setting goes to every link that has one of its name; where the table is silent, the default of
+    the first of them goes to all, so that a table says the same when it is read back.
 
     Raises:
         UserError: names the setting and what is allowed.
@@ -92,12 +95,12 @@ def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
         STEPS.find(names.step, "aggregation.step"),
     ]
     reduce = _made(REDUCERS[names.reduce], rest)
-    levels: tuple[Reducer, ...] = ()
+    inner = []
     if isinstance(reduce, Grouped):
         inner = [REDUCERS[reduce.within], REDUCERS[reduce.across]]
-        levels = tuple(_made(cls, rest) for cls in inner)
-        classes += inner
-    known = {name: None for cls in classes for name in settings.names(cls)}
+    known: dict[str, Any] = {}
+    for cls in [*classes, *inner]:
+        known = settings.defaults(cls) | known
     if taken := own & known.keys():
         raise UserError(
             f"aggregation.{min(taken)} is the name of a link, and cannot be the name of a setting"
@@ -108,10 +111,11 @@ def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
             raise UserError(
                 f"aggregation.{name} is not a setting; with these links aggregation has: {allowed}"
             )
-    each = tuple(_made(TRANSFORMS[name], rest) for name in names.each)
-    return AggregationSettings(each, reduce, _made(STEPS[names.step], rest), levels)
+    *each, reduce, step = (_made(cls, known | rest) for cls in classes)
+    levels = tuple(_made(cls, known | rest) for cls in inner)
+    return AggregationSettings(tuple(each), reduce, step, levels)
 
 
 def _made(cls: type, values: Mapping[str, Any]) -> Any:
-    own = {name: value for name, value in values.items() if name in settings.names(cls)}
+    own = {name: value for name, value in values.items() if name in settings.defaults(cls)}
     return settings.build(cls, own, "aggregation")
