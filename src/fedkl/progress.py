@@ -81,12 +81,12 @@ def number(value: float | None) -> str:
 
 
 def describe(record: Mapping[str, Any]) -> str:
-    """One round in a few words: return, local divergence/global distance, and what went wrong."""
+    """One round in a few words: return, local divergence, distance to global, what went wrong."""
     parts = []
     if record["return_mean"] is not None:
         parts.append(f"return {record['return_mean']:.2f}")
     if record["kl_local"] is not None:
-        parts.append(f"kl {record['kl_local']:.4f}/{record['distance_global']:.3f}")
+        parts.append(f"kl {record['kl_local']:.4f}  distance {record['distance_global']:.3f}")
     if record["guarded"]:
         parts.append(f"guarded {record['guarded']}")
     for rejected in record["rejected"]:

@@ -19,8 +19,8 @@ RECORD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({}, "return -8.13  kl 0.0100/0.123"),
-        ({"return_mean": None, "guarded": 2}, "kl 0.0100/0.123  guarded 2"),
+        ({}, "return -8.13  kl 0.0100  distance 0.123"),
+        ({"return_mean": None, "guarded": 2}, "kl 0.0100  distance 0.123  guarded 2"),
         (
             {
                 "kl_local": None,
