@@ -231,6 +231,11 @@ def _check(config: Config) -> None:
             f"evaluation.clients must be at most federation.clients ({n}), "
             f"not {config.evaluation.clients}"
         )
+    if config.critic.sees_time and config.learner.bootstrap_truncation:
+        raise UserError(
+            "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
+            "time left takes the time limit for the end"
+        )
     config.algorithm.check(config.learner)
     config.selection.check(n, k)
     config.aggregation.check(n, k)

@@ -363,7 +363,9 @@ def _no_replay(task: Task) -> critic.CriticBatch:
     """A batch of padding, as large as an iteration's."""
     samples = episodes_for(task.world, task.learner.steps) * task.world.horizon
     return critic.CriticBatch(
-        jnp.zeros((samples, task.world.observation_size)), jnp.zeros(samples), jnp.zeros(samples)
+        jnp.zeros((samples, critic.inputs(task.world, task.critic))),
+        jnp.zeros(samples),
+        jnp.zeros(samples),
     )
 
 

@@ -47,8 +47,14 @@ def batches(
     learner = task.learner
     observation = statistics.standardise(seen, data.observation, learner.observation_clip)
     last = statistics.standardise(seen, data.last_observation, learner.observation_clip)
-    value = critic.values(value_net, observation)
-    last_value = critic.values(value_net, last) * learner.bootstrap_truncation
+    if task.critic.sees_time:  # then the limit ends an episode: nothing comes after it
+        seen_by_critic = critic.with_time(observation)
+        value = critic.values(value_net, seen_by_critic)
+        last_value = jnp.zeros(value.shape[1:])
+    else:
+        seen_by_critic = observation
+        value = critic.values(value_net, observation)
+        last_value = critic.values(value_net, last) * learner.bootstrap_truncation
     after = (last_value, data.terminated, data.mask, learner.discount)
     gain = advantage.advantages(reward, value, *after, learner.gae_lambda)
     if task.critic.targets == "gae":
@@ -76,4 +82,4 @@ def batches(
         broadcast=policies.broadcast.network(states),
         weight=weight,
     )
-    return policy_batch, critic.CriticBatch(states, flat(target), weight)
+    return policy_batch, critic.CriticBatch(flat(seen_by_critic), flat(target), weight)

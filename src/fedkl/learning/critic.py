@@ -26,7 +26,21 @@ class CriticBatch(NamedTuple):
 
 def new_critic(world: AnyWorld, settings: CriticSettings, key: PRNGKeyArray) -> MLP:
     """A critic for the observations of `world`."""
-    return MLP((world.observation_size, *settings.hidden, 1), key)
+    return MLP((inputs(world, settings), *settings.hidden, 1), key)
+
+
+def inputs(world: AnyWorld, settings: CriticSettings) -> int:
+    """How many numbers a critic sees: the observation, and the time left if it is told."""
+    return world.observation_size + settings.sees_time
+
+
+def with_time(observation: Float[Array, "h n o"]) -> Float[Array, "h n o+1"]:
+    """Observations of whole episodes, step by step, each with the share of the time limit that is
+    left, on a scale from 1 (all of it) to -1 (none)."""
+    steps, episodes, _ = observation.shape
+    left = 1 - 2 * jnp.arange(steps, dtype=observation.dtype) / steps
+    column = jnp.broadcast_to(left[:, None, None], (steps, episodes, 1))
+    return jnp.concatenate([observation, column], axis=-1)
 
 
 def values(critic: MLP, observation: Float[Array, "*b o"]) -> Float[Array, "*b"]:

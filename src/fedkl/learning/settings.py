@@ -105,6 +105,12 @@ class CriticSettings(eqx.Module):
         choices=("gae", "returns"),
         static=True,
     )
+    sees_time: bool = setting(
+        False,
+        "tell the critic how much time is left: where a time limit ends an episode for good "
+        "(learner.bootstrap_truncation = false), the value of a state depends on it",
+        static=True,
+    )
     replay_previous: bool = setting(
         False, "train on the previous iteration's batch as well", static=True
     )
