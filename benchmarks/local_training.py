@@ -1,7 +1,8 @@
 """Local training on one core, against Stable-Baselines3's PPO.
 
 Both collect T = 2048 Reacher steps and make E = 10 passes in minibatches of 64 over them, for a
-tanh policy and a critic of the same widths. See README.md beside this file.
+tanh policy and a critic of the same widths. With `--algorithm`, our algorithms against FedAvg
+instead. See README.md beside this file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import jax.numpy as jnp
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.round import Start, begin, behaviour, local_round
+from fedkl.clients.carry import Start, begin, behaviour
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.state import Model, Task, fresh
 from fedkl.config import parse_assignment
@@ -38,7 +40,9 @@ from fedkl.randomness import Purpose, key_for
 
 Run = Callable[[], object]
 
-PRESET = "reacher-init-state"
+PRESET = "reacher-init-state-paper"
+PLAIN = "fedavg"
+"""The algorithm that adds nothing, with which the others are compared."""
 BASELINE = "Reacher-v5"
 MATMULS = 2000
 """Products in a row when the peak is measured: enough to hide the call itself."""
@@ -47,8 +51,8 @@ MATMULS = 2000
 class Client:
     """The first client of the paper's federation, alone."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        config = fedkl.preset(PRESET, set=settings)
+    def __init__(self, settings: dict[str, Any], algorithm: str | None = None) -> None:
+        config = fedkl.preset(PRESET, algorithm, set=settings)
         sharing, number = config.federation.sharing(), config.federation.clients
         self.task = Task(config.world, config.algorithm, config.learner, config.critic)
         first = fresh(self.task, sharing, key_for(config.seed, Purpose.MODEL))
@@ -99,6 +103,7 @@ class Client:
 
     def _policy_steps(self, policy: Any, state: Any, batch: PolicyBatch, key: jax.Array) -> Any:
         now = Iteration(
+            learner=self.task.learner,
             policies=Policies(policy, policy),
             coefficients=self.state.coefficients,
             own=self.state.own,
@@ -108,7 +113,8 @@ class Client:
             key=key,
         )
         task, start = self.task, Learning(policy, state, jnp.ones(()))
-        return improve_policy(task.algorithm, task.learner, now, start, batch, key)
+        now = now._replace(prepared=task.algorithm.prepare(now, key))
+        return improve_policy(task.algorithm, now, start, batch, key)
 
     def _batches(self, key: jax.Array) -> tuple[PolicyBatch, CriticBatch]:
         keys = jax.random.split(key, 3)
@@ -228,6 +234,43 @@ def measure(repetitions: int, settings: dict[str, Any], with_sb3: bool) -> dict[
     }
 
 
+def compare(repetitions: int, settings: dict[str, Any], algorithms: list[str]) -> dict[str, Any]:
+    """A round of each algorithm and of FedAvg, alternately in this one process."""
+    names = list(dict.fromkeys([PLAIN, *algorithms]))
+    clients = {name: Client(settings, name) for name in names}
+    rounds = {name: client.round() for name, client in clients.items()}
+    for run in rounds.values():
+        run()
+    times: dict[str, list[Elapsed]] = {name: [] for name in names}
+    for _ in range(repetitions):
+        for name, run in rounds.items():
+            times[name].append(elapsed(run))
+
+    def relative(name: str, clock: str) -> dict[str, float]:
+        # To the neighbour in time, so that whatever slows the machine slows both.
+        pairs = zip(times[name], times[PLAIN], strict=True)
+        return spread([getattr(mine, clock) / getattr(plain, clock) for mine, plain in pairs])
+
+    clocks = ("wall", "cpu")
+    return {
+        "what": "seconds of one client's round of local training on one core",
+        "machine": machine("jax"),
+        "setting": {
+            "preset": PRESET,
+            "set": settings,
+            "repetitions": repetitions,
+            "steps": clients[PLAIN].task.learner.iterations * clients[PLAIN].samples,
+        },
+        "round_seconds": {
+            name: {clock: spread([getattr(t, clock) for t in times[name]]) for clock in clocks}
+            for name in names
+        },
+        f"relative_to_{PLAIN}": {
+            name: {clock: relative(name, clock) for clock in clocks} for name in names
+        },
+    }
+
+
 def _ratio(times: dict[str, list[Elapsed]], steps: dict[str, int], clock: str) -> dict[str, float]:
     """Of neighbouring measurements, so that whatever slows the machine slows both."""
     pairs = zip(times["fedkl"], times["sb3"], strict=True)
@@ -297,6 +340,19 @@ def summary(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def comparison_summary(result: dict[str, Any]) -> str:
+    """A line for each algorithm."""
+    lines = []
+    for name, seconds in result["round_seconds"].items():
+        ratio = result[f"relative_to_{PLAIN}"][name]
+        lines.append(
+            f"{name:16s} {seconds['wall']['median']:6.3f} s a round, {ratio['wall']['median']:.2f} "
+            f"times {PLAIN}'s ({ratio['wall']['min']:.2f} to {ratio['wall']['max']:.2f}); "
+            f"{ratio['cpu']['median']:.2f} times by processor time"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -305,14 +361,25 @@ def main() -> None:
         "--without-sb3", action="store_true", help="our side only, without the extra `bench`"
     )
     parser.add_argument(
+        "--algorithm",
+        nargs="+",
+        metavar="NAME",
+        help=f"instead, time a round of these algorithms beside {PLAIN}'s",
+    )
+    parser.add_argument(
         "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as for `fedkl train`"
     )
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     args = parser.parse_args()
-    if not args.without_sb3 and find_spec("stable_baselines3") is None:
+    alone = args.without_sb3 or args.algorithm
+    if not alone and find_spec("stable_baselines3") is None:
         parser.error("Stable-Baselines3 comes with the extra `bench`; or give --without-sb3")
     run_on_cores(1)
     settings = dict(map(parse_assignment, args.set))
+    if args.algorithm:
+        compared = compare(args.repetitions, settings, args.algorithm)
+        emit(compared, comparison_summary(compared), args.out)
+        return
     result = measure(args.repetitions, settings, not args.without_sb3)
     emit(result, summary(result), args.out)
 

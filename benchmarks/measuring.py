@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+C = TypeVar("C")
 
 
 class Elapsed(NamedTuple):
@@ -63,6 +67,55 @@ def emit(result: dict[str, Any], summary: str, out: Path | None) -> None:
     print(summary, file=sys.stderr)
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")
+
+
+def read_lines(results: Path) -> list[dict[str, Any]]:
+    """What was measured already, from JSON lines."""
+    if not results.exists():
+        return []
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+
+
+def run_missing(
+    work: Callable[[C], dict[str, Any]],
+    cells: Sequence[C],
+    results: Path,
+    jobs: int,
+    said: Callable[[dict[str, Any]], str] = lambda line: "done",
+) -> None:
+    """Does the work on each cell, in so many processes, and appends each line as it comes.
+
+    Args:
+        work: of one cell; a function that another process can import.
+        cells: those that are not there yet.
+        results: JSON lines, added to.
+        jobs: processes; with more than one, each has a core of its own.
+        said: what to tell of a line.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    context = multiprocessing.get_context("spawn")
+    free = context.Queue()
+    for i in range(jobs):
+        free.put(cores[i % len(cores)] if jobs > 1 and cores else None)
+    with (
+        ProcessPoolExecutor(jobs, context, _prepare, (free,)) as pool,
+        results.open("a", encoding="utf-8") as file,
+    ):
+        done = [pool.submit(work, cell) for cell in cells]
+        for i, future in enumerate(as_completed(done), start=1):
+            line = future.result()
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            print(f"{i} of {len(cells)}: {said(line)}", file=sys.stderr, flush=True)
+
+
+def _prepare(free: Any) -> None:
+    """A worker's start: a core of its own, before JAX counts them, and compiled code to share."""
+    if (core := free.get()) is not None:
+        os.sched_setaffinity(0, {core})
+    from fedkl.compilation import enable_cache  # not every benchmark is in want of JAX
+
+    enable_cache()
 
 
 def _rounded(x: Any) -> Any:

@@ -10,13 +10,9 @@ is in the results already is not run again. See README.md.
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
-import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -24,18 +20,17 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from measuring import emit, machine
+from measuring import emit, machine, read_lines, run_missing
 
 import fedkl
 from fedkl import Federation
 from fedkl.clients.state import ClientState, Model
 from fedkl.clients.work import Train, Work
-from fedkl.compilation import enable_cache
 from fedkl.config import parse_assignment
 from fedkl.engines import Engine, Failure, Job
 from fedkl.server.starting import local_engine
 
-PRESET = "demo"
+PRESET = "reacher-init-state-paper"
 PER_ROUND, ATTACKERS = 10, 3
 SEEDS = (101, 102, 103)
 """Not 100, on which the clip and the number of rounds were chosen."""
@@ -186,41 +181,20 @@ def run(cells: Iterable[Cell], setting: dict[str, Any], results: Path, jobs: int
     """Trains the cells that are not there yet, and appends each as it is done."""
     there = {cell_of(line) for line in read(results, setting)}
     left = [cell for cell in cells if cell not in there]
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    context = multiprocessing.get_context("spawn")
-    free = context.Queue()
-    for i in range(jobs):
-        free.put(cores[i % len(cores)] if jobs > 1 and cores else None)
-    with (
-        ProcessPoolExecutor(jobs, context, prepare, (free,)) as pool,
-        results.open("a", encoding="utf-8") as file,
-    ):
-        done = [pool.submit(train, cell, setting) for cell in left]
-        for i, future in enumerate(as_completed(done), start=1):
-            line = future.result()
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            print(
-                f"{i} of {len(left)}: {line['reducer']}, {line['attack']}, seed {line['seed']}: "
-                f"{line['return']:.2f} in {line['seconds']:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+    run_missing(partial(train, setting=setting), left, results, jobs, said)
 
 
-def prepare(free: Any) -> None:
-    """A worker's start: a core of its own, before JAX counts them, and compiled code to share."""
-    if (core := free.get()) is not None:
-        os.sched_setaffinity(0, {core})
-    enable_cache()
+def said(line: dict[str, Any]) -> str:
+    """A cell that is done."""
+    return (
+        f"{line['reducer']}, {line['attack']}, seed {line['seed']}: {line['return']:.2f} "
+        f"in {line['seconds']:.0f} s"
+    )
 
 
 def read(results: Path, setting: dict[str, Any]) -> list[dict[str, Any]]:
     """The cells that were trained with these settings."""
-    if not results.exists():
-        return []
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line["setting"] == setting]
+    return [line for line in read_lines(results) if line["setting"] == setting]
 
 
 def cell_of(line: dict[str, Any]) -> Cell:

@@ -26,7 +26,7 @@ from fedkl.compilation import enable_cache
 from fedkl.config import parse_assignment
 from fedkl.server.records import Record
 
-PRESET = "reacher-init-state"
+PRESET = "reacher-init-state-paper"
 PER_ROUND = (1, 3, 10, 30, 100)
 CLIENTS = (60, 1_000, 10_000)
 LARGE = (1_000, 100_000)

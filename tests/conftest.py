@@ -16,7 +16,8 @@ WITH_SHAPES = ("algorithms", "clients", "engines", "learning", "server", "simula
 install_import_hook([f"fedkl.{name}" for name in WITH_SHAPES], "shape_checks.check")
 
 import fedkl  # noqa: E402
-from fedkl import compilation  # noqa: E402
+from fedkl import compilation, workers  # noqa: E402
+from fedkl.runs import MetricsLog  # noqa: E402
 
 compilation.enable_cache()
 # Subprocesses of the tests share the cache whatever home they are given.
@@ -59,3 +60,34 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> str:
     folder = str(Path(__file__).parent / "simulators" / "toys")
     monkeypatch.setenv("PYTHONPATH", folder)
     return folder
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[list[str], int | None]]]:
+    """Puts records in the place of training, so that scores can be worked out by hand.
+
+    Returns:
+        Takes what makes a record of a run's name and a round, and how many rounds there are; gives
+        the list of what was to be trained, and until when.
+    """
+
+    def install(
+        record: Callable[[str, int], dict[str, Any]], rounds: int
+    ) -> list[tuple[list[str], int | None]]:
+        calls: list[tuple[list[str], int | None]] = []
+
+        def run_all(
+            runs: list[Path], jobs: int, show: Any, tick: Any, until: int | None = None
+        ) -> None:
+            calls.append(([run.name for run in runs], until))
+            for run in runs:
+                log = MetricsLog(run / "metrics.jsonl")
+                for round in range(len(log.read()) + 1, (until or rounds) + 1):
+                    log.append({"round": round, "env_steps": 100 * round} | record(run.name, round))
+                tick()
+                show(run.name)
+
+        monkeypatch.setattr(workers, "run_all", run_all)
+        return calls
+
+    return install

@@ -28,7 +28,9 @@ ORDER = [
     "server",
     "config",
     "training",
+    "workers",
     "compare",
+    "tuning",
     "cli",
 ]
 # What stands beside that order, with all that it may know of the package.
@@ -43,7 +45,7 @@ BESIDE = {
 # Who besides its own layer may know what stands beside the order.
 USERS = {
     "drawing": {"cli"},
-    "progress": {"compare", "cli"},
+    "progress": {"workers", "cli"},
     "report": {"cli"},
     "tabular": {"cli", "report.theory"},
 }

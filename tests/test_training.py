@@ -16,7 +16,7 @@ import tomli_w
 
 import fedkl
 from fedkl import cli, training
-from fedkl.clients.round import Trained
+from fedkl.clients.carry import Trained
 from fedkl.engines import Failure
 from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation
@@ -119,6 +119,29 @@ def unplugged_run_ends_the_same(config, tmp_path):
             training.go_on(broken, stop_after(rounds), loud)
     training.go_on(broken, silent, loud)
     assert_same_run(whole, broken)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_stopped_after_a_round_goes_on_to_the_same_bits(tiny, tmp_path, algorithm):
+    config = tiny(algorithm, federation__rounds=5, checkpoint__every=100, evaluation__every=2)
+    whole = unbroken(config, tmp_path / "whole")
+    rungs = training.create(config, tmp_path / "rungs")
+    for until in (1, 3, 3, 2):
+        stopped = training.go_on(rungs, silent, loud, until=until)
+        assert stopped.state.round == max(until, rungs.checkpoints.rounds()[-1])
+        assert rungs.summary() is None
+    assert rungs.checkpoints.rounds()[-1] == 3
+    training.go_on(rungs, silent, loud, until=5)
+    assert rungs.summary()["rounds"] == 5
+    assert_same_run(whole, rungs)
+
+
+def test_a_run_that_stalls_where_it_should_stop_ends_there(tiny, tmp_path):
+    config = tiny(federation__max_empty_rounds=2, federation__rounds=5)
+    run = training.create(config, tmp_path / "run")
+    with pytest.raises(fedkl.StalledError):
+        training.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}), until=2)
+    assert run.summary()["stalled"] is True
 
 
 def test_rounds_after_the_last_checkpoint_are_made_again(tiny, tmp_path):

@@ -51,6 +51,9 @@ class TopLevel:
     plugins: tuple[str, ...] = setting(
         (), "Python files that register algorithms, worlds or links of the server of your own"
     )
+    tuned_on: tuple[int, ...] = setting(
+        (), "seeds that settings were chosen on; a comparison refuses them", low=0, high=2**31 - 1
+    )
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Config:
     preset: str
     seed: int
     plugins: tuple[str, ...]
+    tuned_on: tuple[int, ...]
     federation: FederationSettings
     learner: LearnerSettings
     critic: CriticSettings
@@ -72,8 +76,8 @@ class Config:
 
     def mapping(self) -> dict[str, Any]:
         """The config as TOML can hold it; `from_mapping` reads it back."""
-        top = {f.name: getattr(self, f.name) for f in fields(TopLevel)}
-        result: dict[str, Any] = top | {"plugins": list(self.plugins)}
+        top = TopLevel(**{f.name: getattr(self, f.name) for f in fields(TopLevel)})
+        result = settings.as_mapping(top)
         for name in ("world", "algorithm", "selection"):
             group = getattr(self, name)
             result[name] = {"name": group.name} | settings.as_mapping(group)
@@ -106,7 +110,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
         rest = {key: value for key, value in table.items() if key != "name"}
         parts[name] = settings.build(cls, rest, name)
     parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
-    config = Config(preset=top.preset, seed=top.seed, plugins=top.plugins, **parts)
+    config = Config(**vars(top), **parts)
     _check(config)
     return config
 
@@ -135,13 +139,13 @@ def preset(
     for key, given in (("seed", seed), ("algorithm.name", algorithm), ("plugins", plugins or None)):
         if given is not None and key in set:
             raise UserError(f"{key} is given twice: as {set[key]!r} and as {given!r}")
-    layers = _layers(name)
+    layers = [*_layers(name).values()]
     values = reduce(_merged, layers)
-    files = [str(Path(p).resolve()) for p in (*values.get("plugins", ()), *plugins)]
+    files = [str(Path(p).resolve()) for p in (*_united(layers, "plugins"), *plugins)]
     for path in files:
         load_plugin(Path(path))
     values = _for_algorithm(layers, algorithm or _which("algorithm", _table(values, "algorithm")))
-    values |= {"preset": name, "plugins": files}
+    values |= {"preset": name, "plugins": files, "tuned_on": _united(layers, "tuned_on")}
     if seed is not None:
         values["seed"] = seed
     for key, value in set.items():
@@ -236,7 +240,7 @@ def _check(config: Config) -> None:
             "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
             "time left takes the time limit for the end"
         )
-    config.algorithm.check(config.learner)
+    config.algorithm.check(config.learner, config.federation.sharing())
     config.selection.check(n, k)
     config.aggregation.check(n, k)
     shares = type(config.algorithm).shared is not Algorithm.shared
@@ -247,17 +251,20 @@ def _check(config: Config) -> None:
         )
 
 
-def _layers(name: str, within: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """What a preset or file extends, then itself.
+def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """What a preset or file extends, then itself, each by its name or absolute path.
+
+    What two files extend is there once, below both: else the second would undo what the first says.
 
     Args:
         name: the preset or file.
         within: what extends it, and what extends that.
     """
-    if name in within:
+    path = Path(name).resolve() if name.endswith(".toml") else None
+    identity = name if path is None else str(path)
+    if identity in within:
         raise UserError(f"{name} extends itself, by way of {', '.join(within)}")
-    if name.endswith(".toml"):
-        path = Path(name)
+    if path is not None:
         if not path.is_file():
             raise UserError(f"there is no config file '{name}'")
         try:
@@ -275,9 +282,22 @@ def _layers(name: str, within: tuple[str, ...] = ()) -> list[dict[str, Any]]:
             raise UserError(f"there is no preset '{name}'; there is: {', '.join(presets())}")
         values = _parse(_preset_text(name), name)
     values.pop("summary", None)
-    others = _strings(values.pop("extends", []), f"{name}: extends")
-    below = [layer for other in others for layer in _layers(other, (*within, name))]
-    return [*below, values]
+    layers: dict[str, dict[str, Any]] = {}
+    for other in _strings(values.pop("extends", []), f"{name}: extends"):
+        if path is not None and other.endswith(".toml"):
+            other = str(path.parent / other)
+        layers |= _layers(other, (*within, identity))
+    return layers | {identity: values}
+
+
+def _united(layers: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
+    """All that any of the layers lists under a name."""
+    result: list[Any] = []
+    for layer in layers:
+        if not isinstance(entries := layer.get(name, []), list):
+            raise UserError(f"{name} must be a list, not {entries!r}")
+        result += [entry for entry in entries if entry not in result]
+    return result
 
 
 def _strings(value: Any, where: str) -> list[str]:

@@ -52,9 +52,13 @@ def load(run: RunDirectory, warn: Warn, federation: Federation | None = None) ->
 
 
 def go_on(
-    run: RunDirectory, watch: Watch, warn: Warn, federation: Federation | None = None
+    run: RunDirectory,
+    watch: Watch,
+    warn: Warn,
+    federation: Federation | None = None,
+    until: int | None = None,
 ) -> Federation:
-    """Trains a run from where it stands to its last round.
+    """Trains a run from where it stands to its last round, or to an earlier one.
 
     Whatever moment the process dies at, calling this again gives the same parameters and metrics
     (apart from wall time) as an unbroken run: the state is saved whole, and records of rounds after
@@ -65,9 +69,10 @@ def go_on(
         watch: is shown the record of each round.
         warn: is told of a damaged checkpoint.
         federation: of the run's config, where there is one already.
+        until: the round after which to stop; calling this again goes on as if nothing had stopped.
 
     Returns:
-        The federation at its end.
+        The federation at its end, or after the round where it stops.
 
     Raises:
         StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
@@ -75,8 +80,9 @@ def go_on(
     with run.lock():
         federation = load(run, warn, federation)
         config = federation.config
-        done = int(federation.state.round)
-        finished = done == config.federation.rounds and not federation.stalled
+        done, rounds = int(federation.state.round), config.federation.rounds
+        stop = rounds if until is None else until
+        finished = done == rounds and not federation.stalled
         if finished and run.summary() is not None:
             return federation
         run.metrics.truncate_after(done)
@@ -84,20 +90,25 @@ def go_on(
             raise UserError(
                 f"{run.metrics.path} lacks rounds that the checkpoint of round {done} has"
             )
-        if federation.stalled and done < config.federation.rounds:
+        if stop <= done < rounds:
+            return federation
+        if federation.stalled and done < rounds:
             federation.forgive()  # whoever goes on with a run that stalled has mended something
         oldest = done
         try:
             for record in federation:
                 _log(run, record)
                 done = record["round"]
-                last = federation.stalled or done == config.federation.rounds
+                last = federation.stalled or done in (stop, rounds)
                 if last or done % config.checkpoint.every == 0:
                     run.checkpoints.save(done, *federation.save())
                     # The checkpoint before may be gone back to, should this one be damaged.
                     federation.saved(oldest)
                     oldest = done
                 watch(record)
+                # A run that stalls ends here as it would if nobody stopped it: with a summary.
+                if stop <= done < rounds and not federation.stalled:
+                    return federation
         except StalledError:
             run.write_summary(summary(run.metrics.read()) | {"stalled": True})
             raise

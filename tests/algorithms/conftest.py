@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
 
-from fedkl.algorithms import Algorithm
+from fedkl.algorithms import Algorithm, Ended
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
     Iteration,
@@ -43,8 +43,16 @@ class Hand(NamedTuple):
 
     def now(self, **coefficients: float) -> Iteration:
         """The first iteration of a round."""
-        numbers = {name: jnp.asarray(value) for name, value in coefficients.items()}
-        return Iteration(self.policies, numbers, (), (), None, jnp.array(0), jax.random.key(0))
+        return Iteration(
+            learner=LearnerSettings(),
+            policies=self.policies,
+            coefficients={name: jnp.asarray(value) for name, value in coefficients.items()},
+            own=(),
+            shared=(),
+            statistics=None,
+            number=jnp.array(0),
+            key=jax.random.key(0),
+        )
 
     def at(self, step: int = 0, **coefficients: float) -> Local:
         """What hooks see of pi."""
@@ -53,7 +61,24 @@ class Hand(NamedTuple):
     def objective(self, algorithm: Algorithm, **coefficients: float) -> float:
         """h_n of the batch."""
         now, at = self.now(**coefficients), self.at(**coefficients)
-        return float(objective(algorithm, LearnerSettings(), now, at))
+        return float(objective(algorithm, now, at))
+
+    def ended(self, **more: Any) -> Ended:
+        """A round that began at pi^t and has come to pi, but for what is said."""
+        policies = {"policy": self.policy, "global_policy": self.policies.broadcast} | more
+        usual: dict[str, Any] = {
+            "learner": LearnerSettings(),
+            "coefficients": {},
+            "own": (),
+            "shared": (),
+            "move": jax.tree.map(jnp.subtract, policies["policy"], policies["global_policy"]),
+            "travelled": jnp.array(0.1),
+            "distance_global": jnp.array(0.0),
+            "sample": None,
+            "statistics": None,
+            "key": jax.random.key(0),
+        }
+        return Ended(**usual | policies)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,12 +1,14 @@
 """What every algorithm has in common: registered, reported on, adding nothing unless it says so."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 
-from fedkl.algorithms import ALGORITHMS, Algorithm, Ended, register_algorithm
+from fedkl.algorithms import ALGORITHMS, Algorithm, register_algorithm
 from fedkl.errors import UserError
 from fedkl.learning.policy_optimisation import Measured
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import FEDERATED, LOCAL, NONE, Sharing
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -59,13 +61,19 @@ def test_the_base_class_adds_nothing(hand):
 def adds_nothing_else(algorithm, hand):
     """Nothing but, perhaps, a penalty."""
     policy = hand.policy
-    assert algorithm.check(LearnerSettings(optimiser="adam", max_gradient_norm=0.5)) is None
+    strange = LearnerSettings(optimiser="adam", max_gradient_norm=0.5)
+    for place in (FEDERATED, LOCAL, NONE):
+        assert algorithm.check(strange, Sharing(observations=place)) is None
+    assert not algorithm.keeps_products
+    assert algorithm.sampled == 0
+    assert algorithm.prepare(hand.now(), jax.random.key(0)) == ()
     assert algorithm.coefficients() == {}
     assert algorithm.own(policy) == algorithm.shared(policy) == ()
     assert algorithm.gradient(jnp.ones(2), hand.at(step=4)).tolist() == [1, 1]
     at = hand.at(c2=7.0)
     measured = Measured(jnp.array(0.1), jnp.array(0.2), jnp.array(3.0))
     assert algorithm.adapt(at, measured) is at.coefficients
-    ended = Ended("own", "shared", policy, hand.policies.broadcast, jnp.array(0.1))
+    ended = hand.ended(own="own", shared="shared", coefficients=at.coefficients)
+    assert algorithm.settle(ended) is at.coefficients
     assert algorithm.finish(ended) == ("own", ())
     assert algorithm.gather("shared", [(), ()], 9) == "shared"

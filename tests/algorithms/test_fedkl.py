@@ -132,6 +132,109 @@ def test_bounds_of_c1_the_wrong_way_round_are_refused():
     assert FedKL(c1_bounds=(2.0, 2.0)).c1_bounds == (2, 2)
 
 
+# When c1 is adapted.
+
+
+@pytest.fixture
+def ramped(hand):
+    """c1 after each iteration of a round, whose distances are given."""
+
+    def after(algorithm, c1, distances):
+        found, learner = [], LearnerSettings(iterations=len(distances))
+        for i, distance in enumerate(distances):
+            at = hand.at(c1=c1)._replace(learner=learner, iteration=jnp.array(i))
+            measured = Measured(jnp.array(0.01), jnp.array(distance), jnp.array(1.0))
+            c1 = float(algorithm.adapt(at, measured)["c1"])
+            found.append(c1)
+        return found
+
+    return after
+
+
+DISTANCES_OF_A_ROUND = [0.2, 0.5, 0.5, 0.7]
+
+
+def test_on_a_ramp_the_target_grows_to_d_global(ramped):
+    """Targets 0.15, 0.3, 0.45 and 0.6: the distances are above, above, above and above; had the
+    target been 0.6 all along, below, below, below and above."""
+    ramp = FedKL(d_global=0.6, c1_adapted="ramp")
+    assert ramped(ramp, 0.5, DISTANCES_OF_A_ROUND) == [1, 2, 4, 8]
+    # 0.15 is met, 0.25 is below 0.3 / 1.1, 0.46 near 0.45, and 0.54 below 0.6 / 1.1.
+    assert ramped(ramp, 0.5, [0.15, 0.25, 0.46, 0.54]) == [0.5, 0.25, 0.25, 0.125]
+    always = FedKL(d_global=0.6)
+    assert ramped(always, 0.5, DISTANCES_OF_A_ROUND) == [0.25, 0.125, 0.0625, 0.125]
+
+
+def test_the_last_target_of_a_ramp_is_d_global(ramped):
+    ramp = FedKL(d_global=0.6, c1_adapted="ramp")
+    assert ramped(ramp, 0.5, [0.6]) == [0.5]
+    assert ramped(ramp, 0.5, [0.3, 0.6]) == [0.5, 0.5]
+
+
+def test_a_ramp_may_be_capped_by_the_advantage(hand):
+    algorithm = FedKL(d_global=0.6, c1_adapted="ramp", c1_cap_by_advantage=True)
+    at = hand.at(c1=4.0)._replace(learner=LearnerSettings(iterations=2))
+    measured = Measured(jnp.array(0.01), jnp.array(2.0), jnp.array(6.0))
+    assert float(algorithm.adapt(at, measured)["c1"]) == 3  # 6 / 2, below twice 4
+
+
+def test_once_a_round_c1_stays_within_it(ramped):
+    assert ramped(FedKL(c1_adapted="round"), 0.5, DISTANCES_OF_A_ROUND) == [0.5] * 4
+
+
+@pytest.fixture
+def settled(hand):
+    """c1 after a round that ended at a distance."""
+
+    def after(algorithm, c1, distance, travelled=0.1):
+        ended = hand.ended(
+            coefficients={"c1": jnp.array(c1), "c2": jnp.array(7.0)},
+            distance_global=jnp.array(distance),
+            travelled=jnp.array(travelled),
+        )
+        coefficients = algorithm.settle(ended)
+        assert float(coefficients["c2"]) == 7
+        return float(coefficients["c1"])
+
+    return after
+
+
+@pytest.mark.parametrize(
+    ("distance", "factor"), [(0.54, 0.5), (0.546, 1), (0.6, 1), (0.659, 1), (0.661, 2)]
+)
+def test_once_a_round_c1_halves_and_doubles_around_d_global(settled, distance, factor):
+    algorithm = FedKL(d_global=0.6, c1_adapted="round")
+    assert settled(algorithm, 0.5, distance) == pytest.approx(0.5 * factor)
+
+
+def test_once_a_round_c1_stays_within_its_bounds(settled):
+    algorithm = FedKL(d_global=0.6, c1_adapted="round", c1_bounds=(0.1, 2.0))
+    assert settled(algorithm, 0.15, 0.0) == pytest.approx(0.1)
+    assert settled(algorithm, 1.5, 9.0) == 2
+
+
+@pytest.mark.parametrize("distance", [0.0, 9.0, float("nan")])
+def test_who_went_nowhere_does_not_adapt_c1_at_the_end_of_the_round(settled, distance):
+    """The guard took everything back: whatever was measured last does not count."""
+    assert settled(FedKL(c1_adapted="round"), 0.5, distance, travelled=0.0) == 0.5
+
+
+@pytest.mark.parametrize("rule", ["iteration", "ramp"])
+def test_what_was_adapted_within_the_round_is_not_adapted_at_its_end(settled, rule):
+    assert settled(FedKL(c1_adapted=rule), 0.5, 9.0) == 0.5
+
+
+def test_a_cap_of_an_iteration_is_refused_where_there_is_one_adaptation_a_round():
+    message = r"^algorithm\.c1_cap_by_advantage must be false where algorithm\.c1_adapted is round"
+    with pytest.raises(UserError, match=message):
+        FedKL(c1_adapted="round", c1_cap_by_advantage=True)
+    capped = {"algorithm.c1_adapted": "round", "algorithm.c1_cap_by_advantage": True}
+    with pytest.raises(UserError, match=message):
+        fedkl.preset("probe-point", "fedkl", set=capped)
+    with pytest.raises(UserError, match=r"algorithm\.c1_adapted must be one of iteration, round, "):
+        fedkl.preset("probe-point", "fedkl", set={"algorithm.c1_adapted": "never"})
+
+
 def test_the_settings_are_leaves_that_compiled_code_takes():
     numbers = jax.tree.leaves(FedKL(d_global=0.5, c1=0.25, c1_bounds=(0.125, 2.0)))
     assert sorted(numbers) == [0.125, 0.25, 0.5, 2.0]

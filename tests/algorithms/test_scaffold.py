@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.algorithms import Ended, FedAvg, Scaffold
+from fedkl.algorithms import FedAvg, Scaffold
 from fedkl.errors import UserError
+from fedkl.learning.personal import personal_part, without
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import Sharing
 
 STIFFNESS, TARGETS = (1.0, 3.0), (0.0, 4.0)
 STEPS, SIZE = 2, 0.25
@@ -31,8 +33,8 @@ def with_bias(policy, x):
 class Quadratics:
     """A federation of the two clients in which the hooks do all that is not arithmetic."""
 
-    def __init__(self, algorithm, policy, at):
-        self.algorithm, self.policy, self.at = algorithm, policy, at
+    def __init__(self, algorithm, policy, hand):
+        self.algorithm, self.policy, self.hand = algorithm, policy, hand
         self.shared = algorithm.shared(policy)
         self.own = [algorithm.own(policy)] * 2
 
@@ -40,7 +42,13 @@ class Quadratics:
         ends, messages = [], []
         for n in range(2):
             end = self._trained(n)
-            ended = Ended(self.own[n], self.shared, end, self.policy, jnp.array(STEPS * SIZE))
+            ended = self.hand.ended(
+                own=self.own[n],
+                shared=self.shared,
+                policy=end,
+                global_policy=self.policy,
+                travelled=jnp.array(STEPS * SIZE),
+            )
             self.own[n], message = self.algorithm.finish(ended)
             ends.append(bias(end))
             messages.append(jax.device_get(message))
@@ -49,7 +57,7 @@ class Quadratics:
         return ends
 
     def _trained(self, n):
-        policy, at = self.policy, self.at._replace(own=self.own[n], shared=self.shared)
+        policy, at = self.policy, self.hand.at()._replace(own=self.own[n], shared=self.shared)
         nothing = jax.tree.map(jnp.zeros_like, policy)
         for _ in range(STEPS):
             exact = with_bias(nothing, STIFFNESS[n] * (bias(policy) - TARGETS[n]))
@@ -61,7 +69,7 @@ class Quadratics:
 @pytest.fixture
 def quadratics(normal, hand):
     def make(algorithm):
-        return Quadratics(algorithm, normal(0.0, 0.0, 1.0), hand.at())
+        return Quadratics(algorithm, normal(0.0, 0.0, 1.0), hand)
 
     return make
 
@@ -139,19 +147,25 @@ def test_without_messages_c_stays(normal):
 
 
 @pytest.mark.parametrize("travelled", [0.5, 0.125])
-def test_a_control_is_the_way_over_the_step_sizes_that_count(normal, travelled):
+def test_a_control_is_the_way_over_the_step_sizes_that_count(normal, hand, travelled):
     """The guard may have halved steps, or taken some back."""
     own, c = normal(0.0, 0.5, 1.0), normal(0.0, 2.0, 1.0)
     start, end = normal(0.0, 1.0, 1.0), normal(0.0, 1.25, 1.0)
-    kept, message = Scaffold().finish(Ended(own, c, end, start, jnp.array(travelled)))
+    ended = hand.ended(
+        own=own, shared=c, policy=end, global_policy=start, travelled=jnp.array(travelled)
+    )
+    kept, message = Scaffold().finish(ended)
     assert bias(kept) == 0.5 - 2 - 0.25 / travelled
     assert bias(message) == bias(kept) - 0.5
 
 
-def test_who_went_nowhere_learnt_nothing_of_its_gradient(normal):
+def test_who_went_nowhere_learnt_nothing_of_its_gradient(normal, hand):
     """Every iteration was rolled back: 0 / 0 must not come of it."""
     own, c, start = normal(3.0, 0.5, 1.0), normal(0.0, 2.0, 1.0), normal(0.0, 1.0, 1.0)
-    kept, message = Scaffold().finish(Ended(own, c, start, start, jnp.array(0.0)))
+    ended = hand.ended(
+        own=own, shared=c, policy=start, global_policy=start, travelled=jnp.array(0.0)
+    )
+    kept, message = Scaffold().finish(ended)
     jax.tree.map(np.testing.assert_array_equal, kept, own)
     assert not any(x.any() for x in jax.tree.leaves(message))
 
@@ -162,7 +176,7 @@ def test_a_learner_whose_way_does_not_show_its_gradients_is_refused(settings):
     with pytest.raises(UserError, match=r"learner\.optimiser must be sgd and learner\.max_grad"):
         fedkl.preset("probe-point", "scaffold", set=dotted)
     with pytest.raises(UserError, match="for scaffold"):
-        Scaffold().check(LearnerSettings(**settings))
+        Scaffold().check(LearnerSettings(**settings), Sharing())
     assert (
         fedkl.preset("probe-point", "fedavg", set=dotted).learner
         == fedkl.preset("probe-point", "fedkl", set=dotted).learner
@@ -172,6 +186,34 @@ def test_a_learner_whose_way_does_not_show_its_gradients_is_refused(settings):
 def test_regions_which_exchange_models_only_are_refused():
     with pytest.raises(UserError, match=r"^aggregation\.reduce must not be grouped with scaffold"):
         fedkl.preset("probe-point", "scaffold", set={"aggregation.reduce": "grouped"})
+
+
+def test_what_is_personal_has_no_control_variate(normal, hand):
+    """The bias is the client's alone: its gradient passes, and nothing is said of its way."""
+    start, end = normal(1.0, 1.0, 1.0), normal(1.5, 3.0, 1.0)
+    personal = personal_part(start, "action-bias")
+    own, c = (without(normal(w, 9.0, 1.0), personal) for w in (0.25, 2.0))
+    at = hand.at()._replace(own=own, shared=c)
+    gradient = Scaffold().gradient(normal(10.0, 20.0, 1.0), at)
+    assert float(gradient.network.weights[0][0, 0]) == 10 + 2 - 0.25
+    assert bias(gradient) == 20
+
+    move = jax.tree.map(jnp.subtract, *(without(p, personal) for p in (end, start)))
+    ended = hand.ended(
+        own=own,
+        shared=c,
+        policy=end,
+        global_policy=start,
+        move=move,
+        travelled=jnp.array(0.5),
+    )
+    kept, message = Scaffold().finish(ended)
+    assert float(message.network.weights[0][0, 0]) == -0.5 / 0.5 - 2
+    assert float(kept.network.weights[0][0, 0]) == 0.25 - 3
+    assert kept.network.biases == message.network.biases == (None,)
+    gathered = Scaffold().gather(jax.device_get(c), [jax.device_get(message)], clients=3)
+    assert float(gathered.network.weights[0][0, 0]) == 1
+    assert gathered.network.biases == (None,)
 
 
 # In a federation.

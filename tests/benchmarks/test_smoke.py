@@ -71,6 +71,61 @@ def test_local_training_says_what_is_missing() -> None:
     assert "--without-sb3" in done.stderr
 
 
+def test_local_training_compares_algorithms_with_fedavg() -> None:
+    small = ["--repetitions", "1", "--set", *REACHER[:-1]]
+    result = result_of("local_training", "--algorithm", "fedkl", "fedavg", *small)
+    assert list(result["round_seconds"]) == ["fedavg", "fedkl"]
+    ratios = result["relative_to_fedavg"]
+    assert ratios["fedavg"]["cpu"] == {"median": 1.0, "min": 1.0, "max": 1.0}
+    assert ratios["fedkl"]["wall"]["median"] > 0
+
+
+@needs_sb3
+def test_plain_ppo_does_not_train_again_what_is_there(tmp_path: Path) -> None:
+    results = tmp_path / "plain_ppo.jsonl"
+    small = ["--steps", "6150", "--seeds", "3", "--episodes", "2", "--results", str(results)]
+    result = result_of("plain_ppo", *small)
+    # Three iterations of 2,050 steps: a third of them is the first.
+    assert [row["steps"] for row in result["curve"]] == [2050, 4100, 6150]
+    assert result["at_a_third"]["steps"] == 2050
+    assert result["curve"][0]["return_mean"]["mean"] < -20
+    (line,) = results.read_text().splitlines()
+    told = json.loads(line)
+    assert (told["seed"], told["episodes"]) == (3, 2)
+    told["curve"][-1]["return_mean"] = 42.0
+    results.write_text(json.dumps(told) + "\n")
+    again = result_of("plain_ppo", *small)
+    assert again["at_the_end"]["return_mean"]["mean"] == 42
+    assert len(results.read_text().splitlines()) == 1
+
+
+@pytest.mark.skipif(find_spec("stable_baselines3") is not None, reason="the extra is installed")
+def test_plain_ppo_says_what_is_missing() -> None:
+    command = [sys.executable, str(BENCHMARKS / "plain_ppo.py"), "--results", "none.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the extra `bench`" in done.stderr
+
+
+def test_c1_within_a_round_sees_what_is_logged_and_draws_it(tmp_path: Path) -> None:
+    figure = tmp_path / "c1.png"
+    small = ["--rounds", "2", "--rules", "iteration", "round", "--figure", str(figure)]
+    # Two clients of two, so that the one that is watched has trained before.
+    few = ["federation.clients=2", "federation.clients_per_round=2", "learner.iterations=3"]
+    result = result_of("c1_within_a_round", *small, "--set", *REACHER[1:], *few)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert list(result["rules"]) == ["iteration", "round"]
+    for first, second in result["rules"].values():
+        assert (first["trained_before"], second["trained_before"]) == (False, True)
+        assert len(first["c1"]) == 4
+        assert len(first["distance_global"]) == len(first["guarded"]) == 3
+        for seen in (first, second):
+            assert seen["c1"][-1] == seen["logged_c1"]
+        assert second["c1"][0] == first["c1"][-1]
+    start, *within, _ = result["rules"]["round"][0]["c1"]
+    assert within == [start, start]
+
+
 def test_scaling_measures_a_round_its_checkpoint_and_its_line() -> None:
     small = ["--repetitions", "1", "--trained", "1", "--per-round", "--clients", "--large", "20"]
     result = result_of("scaling", *small, "--cache", str(cache_folder()), "--set", *REACHER)

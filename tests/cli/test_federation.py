@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from fedkl import cli
+from fedkl import cli, config, training, workers
+from fedkl.cli import federation
 
 TINY = [
     "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
@@ -95,6 +96,32 @@ def test_the_list_has_a_line_for_everything(capsys):
         assert title in out
 
 
+def test_a_run_can_be_stopped_after_a_round_and_gone_on_with(tmp_path, capsys):
+    path = tmp_path / "run"
+    training.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
+    code, out, _ = call(capsys, "resume", path, "--until", 2)
+    assert code == 0
+    assert out.splitlines()[0].startswith("round 1/2  return ")
+    assert "probe-point fedkl seed 0: stopped after round 2 of 3; run directory" in out
+    assert not (path / "summary.json").exists()
+    code, out, _ = call(capsys, "resume", path)
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines()[:-1]] == ["3/3"]
+    assert (path / "summary.json").exists()
+
+
+def test_a_comparison_begins_with_the_first_seed_it_is_given(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(workers, "run_all", lambda *_: None)
+    monkeypatch.setattr(federation, "_compare", lambda _: None)
+    path = tmp_path / "comparison"
+    code, _, _ = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", "--seeds", 2,
+        "--first-seed", 7, "--set", "tuned_on=[6, 9]", "--run", path,
+    )  # fmt: skip
+    assert code == 0
+    assert {p.name for p in path.iterdir() if p.is_dir()} == {"fedkl-seed7", "fedkl-seed8"}
+
+
 def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
     path = tmp_path / "comparison"
     code, out, err = call(
@@ -145,7 +172,27 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             ["compare", "demo", "--algorithms", "fedkl", "--run", "x", "--set", "seed=5"],
             "seed is given twice",
         ),
+        (
+            ["compare", "demo", "--algorithms", "fedkl", "--run", "x", "--first-seed", "-1"],
+            "--first-seed must be at least 0, not -1",
+        ),
+        (
+            [
+                "compare",
+                "demo",
+                "--algorithms",
+                "fedkl",
+                "--run",
+                "x",
+                "--first-seed",
+                "4",
+                "--set",
+                "tuned_on=[3, 6, 5]",
+            ],
+            "settings were chosen on seeds 5, 6 (tuned_on), which cannot judge them",
+        ),
         (["train", "demo", "--seed", "-1"], "seed must be at least 0, not -1"),
+        (["resume", "gone", "--until", "0"], "--until must be at least 1, not 0"),
         (
             ["train", "demo", "--set", "learner.d_local=inf"],
             "learner.d_local must be finite, not inf",
@@ -313,12 +360,12 @@ def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, 
 
 
 def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
-    from fedkl import UserError, compare, config
+    from fedkl import UserError, compare, config, workers
 
     def fail(*_):
         raise UserError("the disk is full")
 
-    monkeypatch.setattr(compare.RunDirectory, "create", fail)
+    monkeypatch.setattr(workers.RunDirectory, "create", fail)
     plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
     with pytest.raises(UserError, match="full"):
         compare.create(tmp_path / "x", plan, lambda algorithm, seed: config.preset("probe-point"))

@@ -7,6 +7,8 @@ import pytest
 
 from fedkl.cli.parser import parser
 
+TRAINING = ("train", "resume", "compare", "tune", "tune-d-global")
+
 
 def commands(of, path=()):
     for action in of._actions:
@@ -21,4 +23,4 @@ def commands(of, path=()):
 def test_a_command_has_a_function(path, defaults):
     module = importlib.import_module(f"fedkl.cli.{defaults['module']}")
     assert callable(getattr(module, defaults["function"]))
-    assert defaults["trains"] == (path[-1] in ("train", "resume", "compare"))
+    assert defaults["trains"] == (path[-1] in TRAINING)

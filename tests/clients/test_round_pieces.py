@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from fedkl.clients import round as pieces
+from fedkl.clients.carry import Start, begin, behaviour, keys_of
+from fedkl.clients.ending import finish
 from fedkl.clients.sources import Traced
 
 KEY = jax.random.key(5)
@@ -15,14 +17,14 @@ KEY = jax.random.key(5)
 def test_a_round_taken_piece_by_piece_is_the_same_round(point, start, train, critic):
     """What an engine for shared worlds does: begin, improve and fit_critic by turns, finish."""
     task = point()
-    begun = pieces.Start(*start(task, critic=critic), KEY)
+    begun = Start(*start(task, critic=critic), KEY)
     params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
     whole = train(task, begun.model, begun.client, params, KEY)
 
-    carry, rows = pieces.begin(task, begun), []
+    carry, rows = begin(task, begun), []
     for i in range(task.learner.iterations):
-        acts = pieces.behaviour(task, begun, carry)
-        data = Traced(task.world, params).collect(acts, 64, pieces.keys_of(KEY, i).run)
+        acts = behaviour(task, begun, carry)
+        data = Traced(task.world, params).collect(acts, 64, keys_of(KEY, i).run)
         cleaned = pieces.clean(task, data)
         carry, batch, metrics = jax.jit(pieces.improve)(
             task, begun, carry, data, cleaned, jnp.asarray(i)
@@ -30,7 +32,7 @@ def test_a_round_taken_piece_by_piece_is_the_same_round(point, start, train, cri
         carry = jax.jit(pieces.fit_critic)(task, begun, carry, batch, jnp.asarray(i))
         rows.append(metrics)
     metrics = jax.tree.map(lambda *x: jnp.stack(x), *rows)
-    trained, after = pieces.finish(task, begun, carry, metrics)
+    trained, after = finish(task, begun, carry, metrics)
     for one, other in zip(
         jax.tree.leaves(whole),
         jax.tree.leaves((trained.update, after, trained.metrics)),
@@ -70,7 +72,7 @@ def test_a_round_on_episodes_from_elsewhere_is_the_same_round(point, start, trai
     model, client = start(task, critic=critic)
     params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
     inside = train(task, model, client, params, KEY)
-    begun = pieces.Start(model, client, KEY)
+    begun = Start(model, client, KEY)
     trained, after = pieces.local_round(task, begun, ByHand(task.world, params))
     outside = (trained.update, after, trained.metrics)
     assert jax.tree.structure(tuple(inside)) == jax.tree.structure(outside)
@@ -84,7 +86,7 @@ def test_one_broken_reading_does_not_set_the_scale(point, start):
     task = point(outliers_beyond=2.0)
     model, client = start(task)
     params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
-    begun = pieces.Start(model, client, KEY)
+    begun = Start(model, client, KEY)
     sent = pieces.local_round(task, begun, Broken(task.world, params))[0].update.model
     for moments in (sent.observations, sent.rewards):
         assert float(moments.count) == 192
@@ -96,9 +98,9 @@ def test_what_is_learnt_from_is_as_it_was_observed(point, start):
     """Only the running statistics go by the pulled-in data."""
     task = point(outliers_beyond=2.0)
     params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
-    begun = pieces.Start(*start(task), KEY)
-    carry = pieces.begin(task, begun)
-    data = Broken(task.world, params).collect(pieces.behaviour(task, begun, carry), 64, KEY)
+    begun = Start(*start(task), KEY)
+    carry = begin(task, begun)
+    data = Broken(task.world, params).collect(behaviour(task, begun, carry), 64, KEY)
     cleaned = pieces.clean(task, data)
     assert float(cleaned.observation[0, 5, 0]) < 10
     assert float(cleaned.reward[0, 6]) > -20

@@ -8,18 +8,27 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.algorithms import ALGORITHMS, Algorithm, Coefficient, FedAvg, FedKL
+from fedkl.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Coefficient,
+    FedAvg,
+    FedKL,
+    FedKLAnchored,
+    Scaffold,
+)
 from fedkl.clients.state import (
     PARTS,
     Kind,
     Model,
-    Sharing,
     Task,
     first_coefficients,
     fresh,
     problem_with_state,
 )
+from fedkl.learning.personal import whole as whole_policy
 from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.sharing import PERSONAL, Sharing
 from fedkl.worlds import Chain, PointTarget
 
 KEY = jax.random.key(0)
@@ -62,6 +71,44 @@ def test_what_is_fresh_is_of_numpy_and_knows_nothing():
     for moments in (model.rewards, client.observations):
         assert not any(np.any(x) for x in jax.tree.leaves(moments))
     assert not any(np.any(x) for x in jax.tree.leaves(client.critic.optimiser))
+
+
+@pytest.mark.parametrize(
+    ("personal", "kept", "left"),
+    [("none", [], 3 + 3 + 3 + 1 + 1), ("action-bias", [1], 10), ("last-layer", [3, 1], 7)],
+)
+def test_a_personal_part_is_the_clients_and_not_the_models(personal, kept, left):
+    """Networks of 1 - 3 - 1 numbers (3, 3, 3, 1), and a log deviation."""
+    model, client = fresh(a_task(Keeper()), Sharing(personal=personal), KEY)
+    whole, _ = fresh(a_task(Keeper()), Sharing(), KEY)
+    assert (client.personal is None) == (personal == "none")
+    assert [x.size for x in jax.tree.leaves(client.personal)] == kept
+    assert sum(x.size for x in jax.tree.leaves(model.policy)) == left
+    together = whole_policy(model.policy, client.personal)
+    jax.tree.map(np.testing.assert_array_equal, together, whole.policy)
+
+
+@pytest.mark.parametrize("personal", PERSONAL)
+def test_what_an_algorithm_shares_and_keeps_is_of_what_is_sent(personal):
+    model, client = fresh(a_task(Scaffold()), Sharing(personal=personal), KEY)
+    for control in (model.shared, client.own):
+        assert jax.tree.structure(control) == jax.tree.structure(model.policy)
+
+
+def test_products_of_features_are_kept_only_for_who_asks():
+    tasks = {
+        name: Task(Chain(), algorithm, LearnerSettings(hidden=(2,)), CriticSettings(hidden=(2,)))
+        for name, algorithm in {
+            "fedkl": FedKL(),
+            "normal": FedKLAnchored(),
+            "diagonal": FedKLAnchored(anchors="diagonal"),
+        }.items()
+    }
+    products = {
+        name: fresh(task, Sharing(), KEY)[0].observations.products for name, task in tasks.items()
+    }
+    assert products["fedkl"] is products["diagonal"] is None
+    assert products["normal"].tolist() == [0] * 10
 
 
 def test_networks_have_the_shapes_of_their_world():

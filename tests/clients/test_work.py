@@ -10,7 +10,7 @@ import pytest
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients import work
-from fedkl.clients.round import Start
+from fedkl.clients.carry import Start
 from fedkl.clients.sources import Traced
 from fedkl.clients.state import Task
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work

@@ -50,18 +50,18 @@ differences = rows("The paper, our defaults, the authors' code", 2)
 
 
 @pytest.mark.parametrize("cells", differences, ids=lambda c: c[0])
-def test_ours_and_theirs(cells):
-    _, _, key, ours, theirs = cells
-    assert setting("reacher-init-state", key.strip("`")) == value(ours)
-    assert setting("reacher-init-state-authors", key.strip("`")) == value(theirs)
+def test_ours_the_papers_and_theirs(cells):
+    _, _, key, ours, papers, theirs = cells
+    for suffix, said in (("", ours), ("-paper", papers), ("-authors", theirs)):
+        assert setting(f"reacher-init-state{suffix}", key.strip("`")) == value(said)
 
 
+@pytest.mark.parametrize("suffix", ["-paper", "-authors"])
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
-def test_no_difference_goes_unmentioned(algorithm):
+def test_no_difference_goes_unmentioned(algorithm, suffix):
     mentioned = {cells[2].strip("`") for cells in differences}
     ours, theirs = (
-        fedkl.preset(name, algorithm).mapping()
-        for name in ("reacher-init-state", "reacher-init-state-authors")
+        fedkl.preset(f"reacher-init-state{end}", algorithm).mapping() for end in ("", suffix)
     )
     for group, settings in ours.items():
         for name in settings if isinstance(settings, dict) else ():

@@ -5,7 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.carry import Start
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, Job

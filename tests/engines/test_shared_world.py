@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL, Scaffold
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.carry import Start
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Sharing, Task, fresh
+from fedkl.clients.state import Task, fresh
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, InSharedWorld, Job
 from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.sharing import Sharing
 from fedkl.randomness import words_of
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Recipe

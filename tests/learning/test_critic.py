@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkl.learning.critic import CriticBatch, improve_critic, new_critic, optimiser, values
+from fedkl.learning.critic import (
+    CriticBatch,
+    improve_critic,
+    inputs,
+    new_critic,
+    optimiser,
+    values,
+    with_time,
+)
 from fedkl.learning.settings import CriticSettings
 from fedkl.worlds import Chain
 
@@ -56,3 +64,24 @@ def test_has_one_value_for_each_state():
     critic = jax.eval_shape(lambda: new_critic(Chain(), CriticSettings(hidden=(4, 3)), KEY))
     assert jax.eval_shape(values, critic, jnp.ones((2, 7, 5))).shape == (2, 7)
     assert [w.shape for w in critic.weights] == [(5, 4), (4, 3), (3, 1)]
+
+
+# A critic that sees the time left.
+
+
+def test_time_left_goes_from_1_to_minus_1_by_step():
+    """Of 4 steps, all, 3/4, 1/2 and 1/4 are left: 1, 1/2, 0 and -1/2; none would be -1."""
+    observation = jnp.arange(4 * 2 * 3, dtype=float).reshape(4, 2, 3)
+    seen = with_time(observation)
+    assert seen.shape == (4, 2, 4)
+    np.testing.assert_array_equal(seen[..., :3], observation)
+    for episode in range(2):
+        assert seen[:, episode, 3].tolist() == [1, 0.5, 0, -0.5]
+    assert seen.dtype == observation.dtype
+
+
+def test_time_left_is_one_number_more():
+    told, untold = CriticSettings(hidden=(4,), sees_time=True), CriticSettings(hidden=(4,))
+    assert (inputs(Chain(), told), inputs(Chain(), untold)) == (6, 5)
+    critic = jax.eval_shape(lambda: new_critic(Chain(), told, KEY))
+    assert [w.shape for w in critic.weights] == [(6, 4), (4, 1)]

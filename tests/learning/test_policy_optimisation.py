@@ -40,15 +40,23 @@ def a_policy(world, seed):
     return jax.tree.map(lambda x: x + 0.05 * seed, policy)
 
 
-def an_iteration(policies, number=0, **coefficients):
+def an_iteration(policies, number=0, learner=FREE, **coefficients):
     """Of an algorithm that keeps and shares nothing."""
-    numbers = {name: jnp.asarray(value) for name, value in coefficients.items()}
-    return Iteration(policies, numbers, (), (), None, jnp.array(number), KEY)
+    return Iteration(
+        learner=learner,
+        policies=policies,
+        coefficients={name: jnp.asarray(value) for name, value in coefficients.items()},
+        own=(),
+        shared=(),
+        statistics=None,
+        number=jnp.array(number),
+        key=KEY,
+    )
 
 
 def h_of(algorithm, policy, policies, batch, learner=FREE, **coefficients):
-    now = an_iteration(policies, **coefficients)
-    return objective(algorithm, learner, now, look(now, policy, batch, 0))
+    now = an_iteration(policies, learner=learner, **coefficients)
+    return objective(algorithm, now, look(now, policy, batch, 0))
 
 
 def measured_at(policy, policies, batch):
@@ -187,8 +195,8 @@ improve = jax.jit(improve_policy)
 def improved(algorithm, learner, policies, batch, scale=1.0, iteration=0, c2=0.0):
     state = optimiser(learner).init(policies.previous)
     learning = Learning(policies.previous, state, jnp.asarray(scale))
-    now = an_iteration(policies, iteration, c1=0.5, c2=c2)
-    return improve(algorithm, learner, now, learning, batch, KEY)[0]
+    now = an_iteration(policies, iteration, learner, c1=0.5, c2=c2)
+    return improve(algorithm, now, learning, batch, KEY)[0]
 
 
 @pytest.fixture(scope="module")
@@ -241,22 +249,25 @@ class Told(Algorithm):
 
     def penalty(self, at):
         told = at.step + 10 * at.iteration + 100 * at.own["n"] + 1000 * at.shared
-        return 1e-3 * (told + 10_000 * at.statistics.mean[0]) * jnp.sum(at.policy.log_std)
+        told += 10_000 * at.statistics.mean[0] + 100_000 * at.prepared
+        return 1e-3 * told * at.learner.epochs * jnp.sum(at.policy.log_std)
 
 
-def test_penalties_are_told_where_in_the_round_they_are_and_what_is_kept_and_shared(small):
+def test_penalties_are_told_where_in_the_round_they_are_and_what_is_kept_shared_and_prepared(small):
     """Without advantages and c2 nothing else pulls. Six steps, from 12 to 17, of iteration 2."""
     learner, policies, batch = small
     idle = batch._replace(advantage=jnp.zeros(10))
-    now = an_iteration(policies, 2, c2=0.0)._replace(
+    now = an_iteration(policies, 2, learner, c2=0.0)._replace(
         own={"n": jnp.array(3.0)},
         shared=jnp.array(4.0),
         statistics=Moments(jnp.array(1.0), jnp.array([0.5]), jnp.array([0.0])),
+        prepared=jnp.array(0.25),
     )
     state = optimiser(learner).init(policies.previous)
     learning = Learning(policies.previous, state, jnp.array(1.0))
-    after = improve(Told(), learner, now, learning, idle, KEY)[0]
+    after = improve(Told(), now, learning, idle, KEY)[0]
     told = (12 + 13 + 14 + 15 + 16 + 17) + 6 * (10 * 2 + 100 * 3 + 1000 * 4 + 10_000 * 0.5)
+    told = 3 * (told + 6 * 100_000 * 0.25)  # of 3 epochs
     moved = policies.previous.log_std[0] - after.log_std[0]
     assert float(moved) == pytest.approx(0.01 * 1e-3 * told, rel=1e-4)
     np.testing.assert_array_equal(after.network.biases[0], policies.previous.network.biases[0])

@@ -13,7 +13,8 @@ from fedkl.errors import UserError
 from fedkl.report import load_runs
 from fedkl.report.figures import draw
 from fedkl.report.groups import Curves, grouped
-from fedkl.report.plotting import canvas, log_axis
+from fedkl.report.method import legend
+from fedkl.report.plotting import canvas, finish, log_axis
 from fedkl.report.style import colours, robust_range
 
 
@@ -22,6 +23,42 @@ def test_colours_are_stable_and_distinct() -> None:
     names = ["fedkl", "fedavg", "fedprox", "fmarl", "mine", "yours", "mine"]
     assert len(set(colours(names).values())) == 6
     assert colours(["mine", "mine"]) == colours(["mine"])
+
+
+def test_algorithms_of_our_own_have_colours_of_their_own() -> None:
+    ours = ["fedkl", "fedkl-anchored", "fedavg", "fedprox", "fmarl", "scaffold"]
+    found = colours(["mine", *reversed(ours)])
+    assert len(set(found.values())) == 7
+    assert all(found[name] == colours([name])[name] for name in ours)
+
+
+def test_a_legend_of_long_names_has_fewer_columns_and_the_figure_more_height() -> None:
+    shapes = []
+    for name in ("a", "a-plugin-of-somebody-else"):
+        figure, axes = canvas(6.2, 3.7)
+        for i in range(7):
+            axes.plot([i], [i], label=f"{name}-{i}")
+        finish(axes, "y")
+        legend = axes.get_legend()
+        assert legend is not None
+        figure.draw_without_rendering()
+        assert legend.get_window_extent().x1 <= figure.bbox.x1
+        shapes.append((legend._ncols, round(figure.get_figheight(), 1)))
+    assert shapes == [(4, 3.7), (2, 4.1)]
+
+
+def test_many_algorithms_have_their_deterministic_curves_apart(
+    make_comparison: Callable[..., Path],
+) -> None:
+    names = ["fedkl", "fedkl-anchored", "fedavg", "fedprox", "fmarl"]
+    groups = grouped(load_runs(make_comparison(names, [0, 1], rounds=3)))
+    drawn = draw(groups, None)
+    assert "dashed" not in drawn["learning_curves"].caption
+    assert "deterministic_curves" in drawn
+    assert legend(groups).startswith("In all figures a colour is an algorithm. The line is")
+    few = draw(groups[:4], None)
+    assert "dashed" in few["learning_curves"].caption
+    assert "deterministic_curves" not in few
 
 
 def test_robust_range_cuts_what_flattens_and_says_so() -> None:

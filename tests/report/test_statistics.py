@@ -17,7 +17,9 @@ from fedkl.report.statistics import (
     interval,
     iqm,
     iqm_weights,
+    largest_drop,
     probability_of_improvement,
+    settling,
 )
 
 seeds = st.integers(1, 12).flatmap(
@@ -149,6 +151,29 @@ def test_probability_of_improvement_is_the_mann_whitney_statistic(
 @pytest.mark.parametrize(("evaluated", "window"), [(1, 1), (9, 1), (10, 1), (20, 2), (207, 20)])
 def test_final_window(evaluated: int, window: int) -> None:
     assert final_window(evaluated) == window
+
+
+@pytest.mark.parametrize(("last", "rounds"), [(1, 0), (20, 6), (29, 9), (30, 10), (400, 10)])
+def test_ten_rounds_to_settle_or_a_third_of_a_short_run(last: int, rounds: int) -> None:
+    assert settling(last) == rounds
+
+
+def test_largest_drop_by_hand() -> None:
+    rounds = np.arange(1, 31)
+    rising = np.arange(30.0)
+    early, late, slow = rising.copy(), rising.copy(), rising.copy()
+    early[9] = -100.0  # round 10 still settles
+    late[10] = 2.0  # round 11 counts: 9 was the best so far
+    slow[20:] = np.linspace(19, 10, 10)  # no step falls by more than 1, and all together by 9
+    found = largest_drop(rounds, np.stack([rising, early, late, slow]))
+    assert found.tolist() == [0.0, 0.0, 7.0, 9.0]
+
+
+def test_a_drop_is_below_the_best_of_all_evaluated_rounds_before() -> None:
+    # Evaluated every ten rounds: the best is in round 10, which itself is not counted.
+    rounds = np.array([10, 20, 30])
+    assert largest_drop(rounds, np.array([[5.0, 1.0, 3.0]])).tolist() == [4.0]
+    assert largest_drop(rounds[:1], np.array([[5.0]])).tolist() == [0.0]
 
 
 def test_first_reaching() -> None:

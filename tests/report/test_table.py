@@ -46,6 +46,8 @@ def test_rows_by_hand(two_by_two: list[LoadedRun]) -> None:
     assert (fedkl.final.value, fedkl.final.low, fedkl.final.high) == (20.5, 19.5, 21.5)
     assert fedkl.best is not None
     assert fedkl.best.value == 21.0
+    assert fedkl.drop is not None
+    assert (fedkl.drop.value, fedkl.drop.low, fedkl.drop.high) == (0.0, 0.0, 0.0)
     assert fedkl.worst_client is not None
     assert fedkl.worst_client.value == 18.5
     # The target: fedavg's final return, 11.5. The curves are round + 1 and round - 8.
@@ -54,6 +56,7 @@ def test_rows_by_hand(two_by_two: list[LoadedRun]) -> None:
     assert fedkl.megabytes_to_target == pytest.approx(11 * 0.4)
     assert fedkl.seconds_to_target == pytest.approx(11 * 0.4)
     assert fedkl.seconds == pytest.approx(8)
+    assert fedkl.megabytes_down == fedkl.megabytes_up == pytest.approx(0.2)
     assert rounds_cell(fedavg) == "20 (1 of 2 seeds)"
 
 
@@ -73,21 +76,72 @@ def test_the_row_of_a_run(two_by_two: list[LoadedRun]) -> None:
     assert row.rounds_to_target == 10
 
 
-def test_the_printed_table_fits_a_terminal(comparison: Path) -> None:
+def test_the_largest_drop_is_a_mean_over_seeds(make_run: Callable[..., Path]) -> None:
+    def falling(by: float) -> Callable[[dict[str, Any]], None]:
+        # A fall by 50 in round 3, while it still settles, and one by `by` in round 15 of 30.
+        falls = {3: 50.0, 15: by}
+
+        def edit(record: dict[str, Any]) -> None:
+            record["return_mean"] = -100 + record["round"] - falls.get(record["round"], 0.0)
+
+        return edit
+
+    runs = [
+        load_runs(make_run(str(seed), "fedkl", seed, 30, edit=falling(by)))[0]
+        for seed, by in enumerate((3.0, 5.0))
+    ]
+    (row,) = table(runs)
+    # In round 15 it is below the 14 before it by one less than it fell.
+    assert row.drop is not None
+    assert (row.drop.value, row.drop.low, row.drop.high) == (3.0, 2.0, 4.0)
+    one = run_row(runs[0], target=None)
+    assert one.drop is None
+    assert one.megabytes_up == pytest.approx(0.2)
+
+
+def test_a_log_without_bytes_has_no_bytes_a_round(make_run: Callable[..., Path]) -> None:
+    def without(record: dict[str, Any]) -> None:
+        del record["bytes_up"], record["bytes_down"]
+
+    (row,) = table(load_runs(make_run(rounds=2, edit=without)))
+    assert row.megabytes_down is row.megabytes_up is None
+
+
+def test_the_printed_tables_fit_80_columns_whatever_is_in_them(
+    make_run: Callable[..., Path],
+) -> None:
+    def lower(record: dict[str, Any]) -> None:
+        record["return_mean"] -= 150.0 + record["round"] % 3
+        record["seconds"] = 1000.0
+
+    names = ["fedkl", "fedkl-anchored", "a-plugin-of-somebody-else"]
+    runs = [
+        load_runs(make_run(f"{name}-{seed}", name, seed, 60, done=40, edit=lower))[0]
+        for name in names
+        for seed in (0, 1, 2)
+    ]
     stream = io.StringIO()
-    print_table(load_runs(comparison), Console(file=stream, width=100))
+    print_table(runs, Console(file=stream, width=80), target=-160.0)
+    lines = stream.getvalue().splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert len([line for line in lines if line.startswith("fedkl-anchored * ")]) == 2
+    assert "…" not in stream.getvalue()
+
+
+def test_what_is_printed_below_the_tables(comparison: Path) -> None:
+    stream = io.StringIO()
+    print_table(load_runs(comparison), Console(file=stream, width=80))
     text = stream.getvalue()
-    assert max(len(line) for line in text.splitlines()) <= 100
     assert "fedavg" in text
     assert "Target: " in text
     assert "mean over the last 2 evaluated rounds" in text
-    assert "…" not in text
+    assert "Largest drop: below the best return so far, after round 6." in text
 
 
 def test_the_printed_table_of_a_run_without_evaluation(make_run: Callable[..., Path]) -> None:
     stream = io.StringIO()
     runs = load_runs(make_run(rounds=20, done=3, every=10))
-    print_table(runs, Console(file=stream, width=100))
+    print_table(runs, Console(file=stream, width=80))
     assert "No round has been evaluated yet." in stream.getvalue()
     assert "* not finished" in stream.getvalue()
     assert answer(grouped(runs)).startswith("No round has been evaluated yet")

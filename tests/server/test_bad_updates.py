@@ -19,7 +19,7 @@ import pytest
 
 import fedkl
 from fedkl.arrays import to_arrays
-from fedkl.clients.round import Trained
+from fedkl.clients.carry import Trained
 from fedkl.clients.state import ClientState, Model, Update
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.clients.round import Trained
+from fedkl.clients.carry import Trained
 from fedkl.clients.state import Model, Update
 from fedkl.learning.networks import MLP
 from fedkl.learning.policy import Policy

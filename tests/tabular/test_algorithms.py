@@ -5,10 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.tabular import Exact, Family, best_response, constants, families, objectives
+from fedkl.tabular import (
+    Exact,
+    Family,
+    best_response,
+    constants,
+    counterexamples,
+    families,
+    objectives,
+)
 from fedkl.tabular.algorithms import (
+    anchored,
     common_radius,
     line_search,
+    own_states,
     paper,
     second_order,
     second_order_exact,
@@ -16,7 +26,7 @@ from fedkl.tabular.algorithms import (
 from fedkl.tabular.best_response import Moves
 
 some = settings(max_examples=40, deadline=None)
-GUARANTEED = [paper, second_order, second_order_exact, common_radius, line_search]
+GUARANTEED = [paper, second_order, second_order_exact, anchored, common_radius, line_search]
 NUMBERS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
 
 
@@ -69,7 +79,12 @@ def test_the_papers_round_keeps_its_promise_where_it_moves(at: Exact, numbers, g
 
 @pytest.mark.parametrize(
     ("algorithm", "version"),
-    [(paper, objectives.paper), (second_order, objectives.second_order)],
+    [
+        (paper, objectives.paper),
+        (second_order, objectives.second_order),
+        (anchored, objectives.anchored),
+        (own_states, objectives.own_states),
+    ],
 )
 @some
 @given(at=..., gamma=st.sampled_from([0.05, 0.2]))
@@ -111,6 +126,29 @@ def test_a_bandits_rounds_by_hand():
     common = common_radius(at, w)
     np.testing.assert_allclose(common.policy, [[0.5 + 1 / 32, 0.5 - 1 / 32]])
     np.testing.assert_allclose(common.guarantee, 20 / 32 - 360 / 32**2)
+
+
+def test_whose_states_are_looked_at_decides_where_a_round_goes():
+    """Two agents that stay where they are, rho = (1.5, .5) and (0, 2), rho_bar = (.75, 1.25).
+
+    C = 7, and both have alpha_bar = 1.6. In the federation's states agent 1 pays 1.2 for a gain of
+    1.5 in state 0 (and 2 for 1 in state 1), so it moves .3 / 14 there; agent 2 pays 2 for 3 in
+    state 1 and moves 1 / 14. In its own states agent 1 pays 2.4 in state 0 and stays, and .8 in
+    state 1, where it moves .2 / 14 the wrong way; agent 2 would pay 3.2 and stays.
+    """
+    family = counterexamples.own_states()
+    at = Exact(family, family.uniform_policy())
+    np.testing.assert_allclose(constants.curvature(at), 7)
+    np.testing.assert_allclose(constants.anchored_alpha(at), [1.6, 1.6])
+    looks_around = anchored(at, family.weights)
+    half = np.array([0.3 / 28, 1 / 28])
+    np.testing.assert_allclose(looks_around.policy[:, 0], [0.5 + half[0], 0.5 - half[1]])
+    np.testing.assert_allclose(looks_around.guarantee, (0.3**2 / 28 + 1 / 28) / 2)
+    assert looks_around.moved.tolist() == [True, True]
+    looks_at_itself = own_states(at, family.weights)
+    np.testing.assert_allclose(looks_at_itself.policy[:, 0], [0.5, 0.5 + 0.1 / 14])
+    assert looks_at_itself.guarantee is None
+    assert looks_at_itself.moved.tolist() == [True, False]
 
 
 def test_the_common_radius_is_chosen_by_the_sharper_lemma():

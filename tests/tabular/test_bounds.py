@@ -18,12 +18,19 @@ THEOREM_1 = [
     bounds.theorem_1,
 ]
 GLOBAL = [
+    bounds.anchored_corollary_2,
+    bounds.anchored,
     bounds.corollary_2,
     bounds.corollary_2_corrected,
     bounds.second_order,
     bounds.second_order_exact,
 ]
-OTHERS = [bounds.theorem_1_l2, bounds.corollary_1]
+OTHERS = [
+    bounds.theorem_1_l2,
+    bounds.corollary_1,
+    bounds.anchored_theorem_1,
+    bounds.anchored_equation_23,
+]
 
 
 def two_bandits():
@@ -227,6 +234,65 @@ def test_delta_by_hand():
     at = Exact(family, family.uniform_policy())
     delta = constants.delta(at, constants.paper_constant(at))
     np.testing.assert_allclose(delta, [2 * 0.75 * 24 * 1.6, 2 * 0.25 * 8 * 1.6])
+
+
+def test_anchored_constants_by_hand():
+    """Nobody moves: rho = 2 mu = (1.8, .2), (.2, 1.8); rho_bar = (.52, 1.48) with q = (.2, .8).
+
+    A_1 = (1, -1) and A_2 = (3, -3) in both states. M = q_1 D_1 A_1 + q_2 D_2 A_2 is .36 + .48 = .84
+    and .04 + 4.32 = 4.36, D_1 A_1 is 1.8 and .2, D_2 A_2 is .6 and 5.4, each times (1, -1); twice
+    the differences are the spans 1.92, 8.32 of agent 1 and .48, 2.08 of agent 2.
+    """
+    still = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
+    rewards = np.array([1.0, 3.0])[:, None, None] * np.array([1.0, -1.0]) * np.ones((2, 2, 2))
+    family = Family([[0.9, 0.1], [0.1, 0.9]], still, rewards, 0.5, [0.2, 0.8])
+    at = Exact(family, family.uniform_policy())
+    np.testing.assert_allclose(at.federation_visitation, [0.52, 1.48])
+    alphas = [max(1.92 / 0.52, 8.32 / 1.48), max(0.48 / 0.52, 2.08 / 1.48)]
+    np.testing.assert_allclose(constants.anchored_alpha(at), alphas)
+    np.testing.assert_allclose(constants.anchored_beta(at), 2 * 3 * 0.5 / 0.5)
+    # An agent without a weight does not count, however much it may gain.
+    without = Exact(Family(*family_of(at), [1.0, 0.0]), at.policy)
+    np.testing.assert_allclose(constants.anchored_beta(without), 2 * 1 * 0.5 / 0.5)
+
+
+def family_of(at):
+    return at.family.initial, at.family.transitions, at.family.rewards, at.family.gamma
+
+
+def test_what_only_an_agent_without_a_weight_visits_cannot_be_charged():
+    still = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
+    family = Family(np.eye(2), still, np.ones((2, 2, 1)) * [1.0, -1.0], 0.5, [1.0, 0.0])
+    at = Exact(family, family.uniform_policy())
+    with pytest.raises(ValueError, match="agent 1, state 1: no agent with a weight gets there"):
+        constants.anchored_alpha(at)
+    # Where nobody is, nothing is at stake.
+    nobody = Family([[1.0, 0.0]] * 2, still, family.rewards, 0.5)
+    np.testing.assert_allclose(
+        constants.anchored_alpha(Exact(nobody, at.policy)), [0, 0], atol=1e-12
+    )
+
+
+@some
+@given(...)
+def test_the_anchored_constant_is_bounded_where_alpha_is_not(at: Exact):
+    """span (D_n B_n)(s) <= sum_k q_k rho_k sigma_k + rho_n sigma_n, and rho_n <= rho_bar / q_n."""
+    q = at.family.weights
+    sigma = at.advantage_span.max(axis=-1)
+    most = sigma.max() + np.divide(sigma, q, out=np.full_like(q, np.inf), where=q > 0)
+    assert (constants.anchored_alpha(at) <= most * (1 + 1e-9) + 1e-9).all()
+
+
+@some
+@given(...)
+def test_anchored_penalties_are_no_less_than_what_they_stand_for(step: Step):
+    at = step.before
+    span_form, anchored = bounds.theorem_1_span(step), bounds.anchored_theorem_1(step)
+    size = 1e-11 * (1 + abs(at.value).max() / (1 - at.family.gamma))
+    assert (anchored.penalty >= span_form.penalty - size).all()
+    assert (bounds.anchored(step).penalty >= bounds.second_order(step).penalty - size).all()
+    by_kl = bounds.anchored_equation_23(step).penalty
+    assert (by_kl >= bounds.anchored_corollary_2(step).penalty - size).all()
 
 
 def test_sides_of_the_bounds_by_hand():

@@ -5,11 +5,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.tabular import Exact, Family, algorithms, best_response, families, objectives, optimum
+from fedkl.tabular import (
+    Exact,
+    Family,
+    algorithms,
+    best_response,
+    counterexamples,
+    families,
+    objectives,
+    optimum,
+)
 from fedkl.tabular.algorithms import Round
 from fedkl.tabular.iteration import ALGORITHMS, iterate
 
-GUARANTEED = ["paper", "second-order", "second-order-exact", "common-radius", "line-search"]
+GUARANTEED = [
+    "paper",
+    "second-order",
+    "second-order-exact",
+    "anchored",
+    "common-radius",
+    "line-search",
+]
 BANDIT = Family([[1.0]], np.ones((1, 1, 2, 1)), [[[1.0, -1.0]]], gamma=0.5)
 
 
@@ -155,6 +171,17 @@ def test_line_search_needs_two_rounds_for_nine_tenths(reached):
     result, share = reached(algorithms.line_search, 2)
     assert result.monotone
     assert (share[-1] >= 0.9).all()
+
+
+def test_looking_at_ones_own_states_leads_down_where_the_federations_lead_to_the_optimum():
+    """The optimum has 3/8 from state 0 and 1/2 from state 1; the wrong way loses that 1/2."""
+    family = counterexamples.own_states()
+    up, down = (iterate(family, name, 200) for name in ("anchored", "own-states"))
+    assert up.monotone
+    np.testing.assert_allclose(up.returns[-1], 7 / 8)
+    assert (np.diff(down.returns) <= 1e-12).all()
+    np.testing.assert_allclose(down.returns[-1], -1 / 2)
+    assert np.isnan(down.guarantees).all()
 
 
 def test_where_the_paper_moves_it_ends_at_a_stationary_policy():

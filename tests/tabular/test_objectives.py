@@ -17,6 +17,8 @@ PER_AGENT = {
     objectives.corrected: bounds.corollary_2_corrected,
     objectives.second_order: bounds.second_order,
     objectives.second_order_exact: bounds.second_order_exact,
+    objectives.anchored: bounds.anchored,
+    objectives.anchored_corollary_2: bounds.anchored_corollary_2,
 }
 # From here on 4 gamma / (1-gamma)^2 >= 2, so that beta alone outweighs every advantage.
 STUCK = 2 - 3**0.5
@@ -130,6 +132,35 @@ def test_with_the_corrected_constant_it_is_from_one_half_on(at: Exact, gamma):
     assert stays(objectives.corrected(with_discount(at, gamma)))
 
 
+@settings(max_examples=100, deadline=None)
+@given(at=..., gamma=st.floats(0.51, 0.999))
+def test_in_the_federations_states_it_is_from_one_half_on_too(at: Exact, gamma):
+    """D_n A_n spans at most (2 max_k eps_k + alpha_bar_n) rho_bar."""
+    assert stays(objectives.anchored_corollary_2(with_discount(at, gamma)))
+
+
+@some
+@given(...)
+def test_own_states_are_the_federations_if_agents_differ_in_rewards_alone(at: Exact):
+    def first(name, array):
+        same = {"initial": -2, "transitions": -4}
+        if name not in same:
+            return array
+        return np.broadcast_to(np.take(array, [0], axis=same[name]), array.shape)
+
+    same = Exact(at.family.changed(first), at.policy)
+    own, federation = objectives.own_states(same), objectives.anchored(same)
+    np.testing.assert_allclose(own.price, federation.price)
+    np.testing.assert_array_equal(own.gain, federation.gain)
+
+
+def test_a_coefficient_by_hand():
+    """rho = 2, A = (1, -1): a quarter moved is worth 1, of which c = 3 takes 3/2."""
+    at = bandit(0.5)
+    h = objectives.with_coefficient(at, np.array(3.0), at.visitation)
+    np.testing.assert_allclose(h(np.array([[0.75, 0.25]])), [1 - 1.5])
+
+
 @pytest.mark.parametrize("heterogeneity", ["none", "mu", "P", "R", "all"])
 @pytest.mark.parametrize("concentration", [0.01, 1.0])
 def test_random_families_are_stuck_too(heterogeneity, concentration, policy_of):
@@ -154,6 +185,9 @@ def test_random_families_are_stuck_too(heterogeneity, concentration, policy_of):
         (objectives.corrected, 0.5001, False),
         (objectives.second_order, 0.999, True),
         (objectives.second_order_exact, 0.999, True),
+        (objectives.anchored, 0.999, True),
+        (objectives.anchored_corollary_2, 0.4999, True),
+        (objectives.anchored_corollary_2, 0.5001, False),
     ],
 )
 def test_the_bandit_shows_that_the_threshold_is_sharp(objective, gamma, moves):

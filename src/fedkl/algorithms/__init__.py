@@ -3,6 +3,7 @@
 from fedkl.algorithms.base import ALGORITHMS, Algorithm, Ended, register_algorithm
 from fedkl.algorithms.fedavg import FedAvg
 from fedkl.algorithms.fedkl import FedKL
+from fedkl.algorithms.fedkl_anchored import FedKLAnchored
 from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
 from fedkl.algorithms.scaffold import Scaffold
@@ -17,6 +18,7 @@ __all__ = [
     "Ended",
     "FedAvg",
     "FedKL",
+    "FedKLAnchored",
     "FedProx",
     "Local",
     "Measured",

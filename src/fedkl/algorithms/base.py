@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from fedkl.arrays import Array
 from fedkl.learning.adaptation import Coefficient
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Local, Measured
+from fedkl.learning.policy_optimisation import Iteration, Local, Measured
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import Sharing
+from fedkl.learning.statistics import Moments
 from fedkl.registry import Registry
 from fedkl.settings import setting
 
@@ -32,15 +34,28 @@ P = TypeVar("P", bound=PyTree)
 class Ended(NamedTuple):
     """A client's round, when its last iteration is over."""
 
+    learner: LearnerSettings
+    coefficients: dict[str, Float[Array, ""]]
+    """c2 and those of the algorithm, as the last iteration left them."""
     own: Any
     shared: Any
     policy: Policy
-    """What the client sends back."""
+    """What the client has come to."""
     global_policy: Policy
     """pi^t, which it started from."""
+    move: Policy
+    """How far it went from there, in what it sends back (None where the policy is personal)."""
     travelled: Float[Array, ""]
     """The sum of the step sizes of all gradient steps that count (those of iterations that the
-    guard rolled back do not)."""
+    guard rolled back do not); 0 if the client went nowhere."""
+    distance_global: Float[Array, ""]
+    """From pi^t, after the last iteration that counts."""
+    sample: Float[Array, "s o"] | None
+    """Some of the last iteration's observations, standardised, if the algorithm asks for them."""
+    statistics: Moments | None
+    """What observations are standardised with now."""
+    key: PRNGKeyArray
+    """For the algorithm's own use."""
 
 
 class Algorithm(eqx.Module):
@@ -56,8 +71,18 @@ class Algorithm(eqx.Module):
         static=True,
     )
 
-    def check(self, learner: LearnerSettings) -> None:
-        """Refuses a learner that the algorithm cannot work with.
+    @property
+    def keeps_products(self) -> bool:
+        """Whether the statistics of observations are to hold products of features as well."""
+        return False
+
+    @property
+    def sampled(self) -> int:
+        """How many of its last observations a client hands to `finish`."""
+        return 0
+
+    def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
+        """Refuses a learner, or a way of sharing, that the algorithm cannot work with.
 
         Raises:
             UserError: names the setting and what is allowed.
@@ -73,6 +98,10 @@ class Algorithm(eqx.Module):
         """What else a client keeps between its rounds, as it is before the first."""
         return ()
 
+    def prepare(self, now: Iteration, key: PRNGKeyArray) -> PyTree:
+        """What all gradient steps of an iteration look at, made once (`Local.prepared`)."""
+        return ()
+
     def penalty(self, at: Local) -> Float[Array, ""] | float:
         """What is taken away from the local objective h_n, on a minibatch."""
         return 0.0
@@ -84,6 +113,10 @@ class Algorithm(eqx.Module):
     def adapt(self, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
         """The coefficients for the next iteration."""
         return at.coefficients
+
+    def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+        """The coefficients after a round, for those that are adapted once in it."""
+        return ended.coefficients
 
     def finish(self, ended: Ended) -> tuple[PyTree, PyTree]:
         """What the client keeps after a round, and its message to the server beside its model."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Float
 
-from fedkl.algorithms.base import Algorithm, register_algorithm
+from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
 from fedkl.arrays import Array
+from fedkl.errors import UserError
 from fedkl.learning.adaptation import (
     ACROSS_ROUNDS,
     Bounds,
     Coefficient,
+    Number,
     capped,
     check_bounds,
     towards_target,
@@ -31,6 +34,13 @@ class FedKL(Algorithm):
 
     d_global: float = setting(0.6, "target distance of a local policy from the global", above=0)
     c1: float = setting(1e-3, "first coefficient of the global penalty", above=0)
+    c1_adapted: str = setting(
+        "iteration",
+        "when c1 is adapted: after every iteration (the paper's rule), once at the end of a round, "
+        "or after every iteration to a target that grows from 0 to d_global in the round",
+        choices=("iteration", "round", "ramp"),
+        static=True,
+    )
     c1_bounds: tuple[float, float] = setting((1e-4, 20.0), "range of c1", above=0)
     c1_cap_by_advantage: bool = setting(
         False, "also keep c1 below max advantage / measured distance", static=True
@@ -39,6 +49,11 @@ class FedKL(Algorithm):
 
     def __check_init__(self) -> None:
         check_bounds("algorithm.c1_bounds", self.c1_bounds)
+        if self.c1_cap_by_advantage and self.c1_adapted == "round":
+            raise UserError(
+                "algorithm.c1_cap_by_advantage must be false where algorithm.c1_adapted is round: "
+                "the cap is an iteration's"
+            )
 
     def coefficients(self) -> dict[str, Coefficient]:
         return {"c1": Coefficient(self.c1, self.c1_bounds, self.c1_across_rounds)}
@@ -47,8 +62,21 @@ class FedKL(Algorithm):
         return at.coefficients["c1"] * self.distance_to_global(at)
 
     def adapt(self, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
+        if self.c1_adapted == "round":
+            return at.coefficients
         bounds: Bounds = self.c1_bounds
         if self.c1_cap_by_advantage:
             bounds = capped(bounds, measured.max_advantage, measured.distance_global)
-        c1 = towards_target(at.coefficients["c1"], measured.distance_global, self.d_global, bounds)
+        target: Number = self.d_global
+        if self.c1_adapted == "ramp":
+            target = target * (at.iteration + 1) / at.learner.iterations
+        c1 = towards_target(at.coefficients["c1"], measured.distance_global, target, bounds)
         return at.coefficients | {"c1": c1}
+
+    def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+        if self.c1_adapted != "round":
+            return ended.coefficients
+        c1 = ended.coefficients["c1"]
+        after = towards_target(c1, ended.distance_global, self.d_global, self.c1_bounds)
+        # A client that the guard let go nowhere has measured nothing.
+        return ended.coefficients | {"c1": jnp.where(ended.travelled > 0, after, c1)}

@@ -16,6 +16,7 @@ from fedkl.errors import UserError
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Local
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import Sharing
 
 
 @register_algorithm
@@ -30,7 +31,7 @@ class Scaffold(Algorithm):
     name: ClassVar[str] = "scaffold"
     summary: ClassVar[str] = "adds c - c_n to local gradients: control variates on both sides"
 
-    def check(self, learner: LearnerSettings) -> None:
+    def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
         if learner.optimiser != "sgd" or learner.max_gradient_norm != math.inf:
             raise UserError(
                 "learner.optimiser must be sgd and learner.max_gradient_norm inf for scaffold, "
@@ -46,7 +47,10 @@ class Scaffold(Algorithm):
         return jax.tree.map(jnp.zeros_like, policy)
 
     def gradient(self, gradient: P, at: Local) -> P:
-        return jax.tree.map(lambda g, c, own: g + c - own, gradient, at.shared, at.own)
+        # What is personal has no control variate: it is nobody else's business.
+        return jax.tree.map(
+            lambda g, c, own: g if c is None else g + c - own, gradient, at.shared, at.own
+        )
 
     def finish(self, ended: Ended) -> tuple[Policy, Policy]:
         """c_n^+ = c_n - c + (theta^t - theta_n) / (sum of step sizes); the message is c_n^+ - c_n.
@@ -56,10 +60,10 @@ class Scaffold(Algorithm):
         moved = ended.travelled > 0
         sizes = jnp.where(moved, ended.travelled, 1.0)
 
-        def change(c: Array, start: Array, end: Array) -> Array:
-            return jnp.where(moved, (start - end) / sizes - c, 0.0)
+        def change(c: Array, move: Array) -> Array:
+            return jnp.where(moved, -move / sizes - c, 0.0)
 
-        message = jax.tree.map(change, ended.shared, ended.global_policy, ended.policy)
+        message = jax.tree.map(change, ended.shared, ended.move)
         return jax.tree.map(jnp.add, ended.own, message), message
 
     def gather(self, shared: Policy, messages: Sequence[Policy], clients: int) -> Policy:

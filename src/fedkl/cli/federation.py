@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fedkl import compare, compilation, config, training
+from fedkl import compare, compilation, config, training, workers
 from fedkl.algorithms import ALGORITHMS
-from fedkl.cli import console
+from fedkl.cli import console, tuning
+from fedkl.cli.options import seeds_of, settings_of
 from fedkl.drawing import check_target, write_video
 from fedkl.errors import UserError
 from fedkl.progress import RoundProgress, bar, number
@@ -19,16 +20,15 @@ from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
 from fedkl.server.selection import SELECTORS
+from fedkl.tuning.d_global import is_measurement
+from fedkl.tuning.plan import is_tuning
 from fedkl.worlds import WORLDS, SharedWorld
 
 
 def train(options: argparse.Namespace) -> None:
     compilation.enable_cache()
-    settings = dict(config.parse_assignment(text) for text in options.set)
-    if options.rounds is not None:
-        settings["federation.rounds"] = options.rounds
     chosen = config.preset(
-        options.preset, options.algorithm, options.seed, settings, options.plugin
+        options.preset, options.algorithm, options.seed, settings_of(options), options.plugin
     )
     if options.run is None:
         name = Path(options.preset).name.removesuffix(".toml")
@@ -41,12 +41,20 @@ def train(options: argparse.Namespace) -> None:
 
 def resume(options: argparse.Namespace) -> None:
     compilation.enable_cache()
-    if compare.is_comparison(options.run):
-        _compare(options.run)
-    else:
-        run = RunDirectory.open(options.run)
-        with Federation(config.from_mapping(run.config())) as federation:
-            _go_on(run, federation, _sink(options))
+    if options.until is not None and options.until < 1:
+        raise UserError(f"--until must be at least 1, not {options.until}")
+    for holds, go_on in (
+        (compare.is_comparison, _compare),
+        (is_tuning, tuning.go_on_tuning),
+        (is_measurement, tuning.go_on_measurement),
+    ):
+        if holds(options.run):
+            if options.until is not None:
+                raise UserError(f"--until is for a run, and {options.run} holds several")
+            return go_on(options.run)
+    run = RunDirectory.open(options.run)
+    with Federation(config.from_mapping(run.config())) as federation:
+        _go_on(run, federation, _sink(options), options.until)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -106,18 +114,14 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def compare_(options: argparse.Namespace) -> None:
-    for name, value in (("--seeds", options.seeds), ("--jobs", options.jobs)):
-        if value < 1:
-            raise UserError(f"{name} must be at least 1, not {value}")
+    seeds = seeds_of(options)
     if len(set(options.algorithms)) < len(options.algorithms):
         raise UserError("--algorithms names an algorithm twice")
-    settings = dict(config.parse_assignment(text) for text in options.set)
-    if options.rounds is not None:
-        settings["federation.rounds"] = options.rounds
+    settings = settings_of(options)
     plan = compare.Plan(
         preset=options.preset,
         algorithms=tuple(options.algorithms),
-        seeds=tuple(range(options.seeds)),
+        seeds=seeds,
         jobs=options.jobs,
     )
     compare.create(
@@ -164,21 +168,33 @@ def _sink(options: argparse.Namespace) -> TensorBoardSink | None:
     return TensorBoardSink(options.run / "tensorboard") if options.tensorboard else None
 
 
-def _go_on(run: RunDirectory, federation: Federation, sink: TensorBoardSink | None) -> None:
+def _go_on(
+    run: RunDirectory,
+    federation: Federation,
+    sink: TensorBoardSink | None,
+    until: int | None = None,
+) -> None:
     settings = federation.config
     label = f"{settings.preset} {settings.algorithm.name} seed {settings.seed}"
     screen = console.err if console.err.is_terminal else console.out
-    with RoundProgress(screen, settings.federation.rounds) as progress:
+    rounds = settings.federation.rounds
+    with RoundProgress(screen, rounds if until is None else min(until, rounds)) as progress:
 
         def watch(record: Record) -> None:
             progress.show(record)
             if sink is not None:
                 sink.write(record)
 
-        training.go_on(run, watch, _warn, federation)
+        training.go_on(run, watch, _warn, federation, until)
     if sink is not None:
         sink.close()
-    summary = run.summary() or {}
+    if (summary := run.summary()) is None:
+        console.out.print(
+            f"{label}: stopped after round {federation.state.round} of {rounds}; run directory "
+            f"{run.path}",
+            soft_wrap=True,
+        )
+        return
     console.out.print(
         f"{label}: return {number(summary['return_mean'])} after round {summary['rounds']} "
         f"(best {number(summary['best_return_mean'])} after round {summary['best_round']}), "
@@ -202,7 +218,7 @@ def _compare(path: Path) -> None:
             path,
             plan,
             show=lambda line: console.out.print(line, soft_wrap=True),
-            tick=lambda: show_done(compare.rounds_done(path, plan)),
+            tick=lambda: show_done(workers.rounds_done(runs)),
         )
     results = load_runs(path)
     page = write_report(path, results)

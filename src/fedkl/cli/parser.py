@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _add_federation(commands)
+    _add_tuning(commands)
     _add_theory(commands)
     return top
 
@@ -48,52 +49,70 @@ def _adder(commands: _Commands, module: str) -> Callable[..., _Parser]:
     return add
 
 
+def _add_run(sub: _Parser) -> None:
+    sub.add_argument("run", type=Path, metavar="DIR", help="a run directory")
+
+
+def _add_plugins(sub: _Parser) -> None:
+    sub.add_argument(
+        "--plugin",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="a file that registers an algorithm, a world or a link of the server of your own",
+    )
+
+
+def _add_config(sub: _Parser) -> None:
+    sub.add_argument("preset", metavar="PRESET", help="a preset (see `fedkl list`) or FILE.toml")
+    sub.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
+    sub.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change settings, such as learner.d_local=0.02",
+    )
+    _add_plugins(sub)
+
+
+def _add_several(sub: _Parser, first_seed: int) -> None:
+    sub.add_argument("--seeds", type=int, default=3, metavar="N", help="how many, default 3")
+    sub.add_argument(
+        "--first-seed",
+        type=int,
+        default=first_seed,
+        metavar="S",
+        help=f"seeds S to S + N - 1, default {first_seed}",
+    )
+    sub.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time")
+    sub.add_argument("--run", type=Path, required=True, metavar="DIR", help="where runs are kept")
+
+
 def _add_federation(commands: _Commands) -> None:
     command = _adder(commands, "federation")
 
-    def add_run(sub: _Parser) -> None:
-        sub.add_argument("run", type=Path, metavar="DIR", help="a run directory")
-
-    def add_plugins(sub: _Parser) -> None:
-        sub.add_argument(
-            "--plugin",
-            type=Path,
-            action="append",
-            default=[],
-            metavar="FILE.py",
-            help="a file that registers an algorithm, a world or a link of the server of your own",
-        )
-
-    def add_config(sub: _Parser) -> None:
-        sub.add_argument(
-            "preset", metavar="PRESET", help="a preset (see `fedkl list`) or FILE.toml"
-        )
-        sub.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
-        sub.add_argument(
-            "--set",
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="KEY=VALUE",
-            help="change settings, such as learner.d_local=0.02",
-        )
-        add_plugins(sub)
-
     sub = command("train", "train", "train one policy across the clients of a preset", trains=True)
-    add_config(sub)
+    _add_config(sub)
     sub.add_argument("--algorithm", metavar="NAME", help="instead of the preset's own")
     sub.add_argument("--seed", type=int, metavar="S", help="of all randomness")
     sub.add_argument("--run", type=Path, metavar="DIR", help="where the run is kept")
     sub.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
 
     sub = command(
-        "resume", "resume", "go on with a run or a comparison that was stopped", trains=True
+        "resume",
+        "resume",
+        "go on with a run, a comparison or a tuning that was stopped",
+        trains=True,
     )
-    add_run(sub)
+    _add_run(sub)
+    sub.add_argument("--until", type=int, metavar="N", help="stop a run after this round")
     sub.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
 
     sub = command("evaluate", "evaluate", "evaluate a run's global policy on all clients")
-    add_run(sub)
+    _add_run(sub)
     sub.add_argument("--episodes", type=int, default=100, metavar="N", help="for each client")
     sub.add_argument("--deterministic", action="store_true", help="the mode, not a sample")
     sub.add_argument(
@@ -108,20 +127,67 @@ def _add_federation(commands: _Commands) -> None:
         "train several algorithms with several seeds, and report",
         trains=True,
     )
-    add_config(sub)
+    _add_config(sub)
     sub.add_argument("--algorithms", nargs="+", required=True, metavar="NAME")
-    sub.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1")
-    sub.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time")
-    sub.add_argument("--run", type=Path, required=True, metavar="DIR", help="where runs are kept")
+    _add_several(sub, first_seed=0)
 
     sub = command("report", "report", "write the page, the figures and the table of a run")
-    add_run(sub)
+    _add_run(sub)
     sub.add_argument("--target", type=float, metavar="R", help="return for 'rounds to target'")
 
     sub = command(
         "list", "list_", "the presets, algorithms, worlds and links of the server there are"
     )
-    add_plugins(sub)
+    _add_plugins(sub)
+
+
+def _add_tuning(commands: _Commands) -> None:
+    command = _adder(commands, "tuning")
+
+    sub = command(
+        "tune", "tune", "choose an algorithm's settings from a grid, and write best.toml", True
+    )
+    _add_config(sub)
+    sub.add_argument("--algorithm", required=True, metavar="NAME", help="whose settings")
+    sub.add_argument(
+        "--grid",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar="KEY=V,V",
+        help="values to try; those of one --grid move together, several are multiplied",
+    )
+    sub.add_argument(
+        "--halvings",
+        type=int,
+        metavar="H",
+        help="how often the worse half is dropped: after 1/2^H of the rounds, 1/2^(H-1), ...; "
+        "0 trains all to the end; default 2, fewer where rounds or candidates are too few",
+    )
+    _add_several(sub, first_seed=1000)
+
+    sub = command(
+        "tune-d-global",
+        "tune_d_global",
+        "measure how far policies go without the global penalty, and write best.toml for fedkl",
+        trains=True,
+    )
+    _add_config(sub)
+    sub.add_argument(
+        "--d-global-factor",
+        type=float,
+        default=1.1,
+        metavar="F",
+        help="d_global over the mean distance, default 1.1",
+    )
+    sub.add_argument(
+        "--d-local-factor",
+        type=float,
+        default=1.5,
+        metavar="F",
+        help="the new d_local over the preset's, default 1.5",
+    )
+    _add_several(sub, first_seed=1000)
 
 
 def _add_theory(commands: _Commands) -> None:
@@ -160,6 +226,7 @@ def _add_theory(commands: _Commands) -> None:
         default="second-order-exact",
         metavar="NAME",
         help="paper, second-order, second-order-exact (the default), common-radius, line-search, "
+        "anchored, own-states, "
         "qavg or pavg",
     )
     sub.add_argument("--rounds", type=int, default=100, metavar="R", help="default 100")

@@ -1,4 +1,4 @@
-"""A comparison's worker: `fedkl resume RUN` on some cores, for as long as its parent lives."""
+"""A worker: `fedkl resume RUN` on some cores, for as long as its parent lives."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from fedkl.cli.main import main
 from fedkl.processes import die_with
 
 
-def work(run: str, cores: str, parent: str) -> None:
+def work(run: str, cores: str, parent: str, *until: str) -> None:
     """Args:
     run: the run's directory.
     cores: the numbers of those it may use, with commas between; empty: all.
     parent: the process without which it ends.
+    until: the round after which it stops; none: the run's last.
     """
     die_with(int(parent))
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    main(["resume", run])
+    main(["resume", run, *(f"--until={round}" for round in until)])
 
 
 if __name__ == "__main__":

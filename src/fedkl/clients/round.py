@@ -8,99 +8,48 @@ engine runs the episodes and calls the pieces itself: `begin`, then in each iter
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray
 
-from fedkl.algorithms.base import Ended
 from fedkl.arrays import Array
-from fedkl.clients.acting import Behaviour
+from fedkl.clients.carry import (
+    Carry,
+    Cleaned,
+    Start,
+    Trained,
+    begin,
+    behaviour,
+    keys_of,
+    known_rewards,
+    merged,
+    policy_of,
+    seen_in,
+)
+from fedkl.clients.ending import finish
 from fedkl.clients.guard import Guarded, guard
 from fedkl.clients.sources import Source, Traced
-from fedkl.clients.state import (
-    ClientState,
-    CriticState,
-    Metrics,
-    Model,
-    Task,
-    Update,
-    first_coefficients,
-)
+from fedkl.clients.state import ClientState, Metrics, Task
 from fedkl.learning import critic, statistics
 from fedkl.learning.adaptation import Bounds, capped, towards_target
 from fedkl.learning.batches import batches
-from fedkl.learning.networks import MLP
-from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
     Iteration,
     Learning,
     Local,
     Measured,
     Policies,
+    PolicyBatch,
     gradient_steps,
     improve_policy,
     look,
     measure,
-    optimiser,
 )
 from fedkl.learning.statistics import Moments
 from fedkl.learning.trajectories import Trajectories, episodes_for
 
-
-class Start(NamedTuple):
-    """What a client starts its round from, and what stays as it is until the round's end."""
-
-    model: Model
-    """What was broadcast (pi^t)."""
-    client: ClientState
-    """Its own state before the round."""
-    key: PRNGKeyArray
-    """Folded from seed, round and client; the iteration is folded in here."""
-
-
-class Carry(NamedTuple):
-    """What one iteration hands to the next."""
-
-    policy: Policy
-    policy_optimiser: PyTree
-    critic: MLP
-    critic_optimiser: PyTree
-    coefficients: dict[str, Float[Array, ""]]
-    step_scale: Float[Array, ""]
-    iterations: Int[Array, ""]
-    travelled: Float[Array, ""]
-    """The sum of the factors on the step size, over all gradient steps that count."""
-    observations: Moments | None
-    """New observations of this round only."""
-    rewards: Moments | None
-    replay: critic.CriticBatch | None
-    """The previous iteration's critic batch, when it is replayed."""
-
-
-class Cleaned(NamedTuple):
-    """An iteration's data as they enter the running statistics: without outliers."""
-
-    observation: Float[Array, "h n o"]
-    reward: Float[Array, "h n"]
-
-
-class Keys(NamedTuple):
-    """The randomness of an iteration."""
-
-    run: PRNGKeyArray
-    policy: PRNGKeyArray
-    critic: PRNGKeyArray
-
-
-class Trained(NamedTuple):
-    """What comes of a round."""
-
-    update: Update
-    """For the server."""
-    metrics: Metrics
-    """Of each iteration (`kl_local`, `distance_global`, `guarded`), and the last coefficients."""
+NOT_A_STEP = 2**31
+"""Hooks' keys are folded with the number of a gradient step, which this is not."""
 
 
 def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, ClientState]:
@@ -136,100 +85,6 @@ def _on_the_host(
         carry = _fit_critic(task, start, carry, batch, jnp.int32(i))
         rows.append(metrics)
     return _finish(task, start, carry, jax.tree.map(lambda *x: jnp.stack(x), *rows))
-
-
-def keys_of(key: PRNGKeyArray, index: Array | int) -> Keys:
-    """The keys of an iteration of the round whose key is given."""
-    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
-    return Keys(run, policy, critic)
-
-
-def seen_with(model: Model, client: ClientState) -> Moments | None:
-    """The statistics that a client's observations are standardised with: the server's, or its own.
-
-    A client that keeps statistics of its own goes by them.
-    """
-    return model.observations if client.observations is None else client.observations
-
-
-def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
-    """How a client acts in an iteration."""
-    return Behaviour(task.learner, carry.policy, _seen(start, carry), carry.iterations)
-
-
-def following(
-    task: Task, model: Model, client: ClientState, deterministic: bool = False
-) -> Behaviour:
-    """How a client acts that follows the global policy."""
-    seen = seen_with(model, client)
-    return Behaviour(task.learner, model.policy, seen, client.iterations, deterministic)
-
-
-def begin(task: Task, start: Start) -> Carry:
-    """What a client's first iteration starts with."""
-    model, client, _ = start
-    first: dict[str, dict[str, Any]] = {
-        "kept": client.coefficients,
-        "averaged": model.coefficients,
-        "reset": first_coefficients(task),
-    }
-    value_net = model.critic if client.critic is None else client.critic.critic
-    assert value_net is not None
-    return Carry(
-        policy=model.policy,
-        policy_optimiser=optimiser(task.learner).init(model.policy),
-        critic=value_net,
-        # A shared critic arrives with another average each round: old Adam moments would be stale.
-        critic_optimiser=critic.optimiser(task.critic).init(value_net)
-        if client.critic is None
-        else client.critic.optimiser,
-        coefficients={n: first[c.across_rounds][n] for n, c in task.coefficients().items()},
-        step_scale=client.step_scale,
-        iterations=client.iterations,
-        travelled=jnp.zeros(()),
-        observations=_none_yet(seen_with(model, client)),
-        rewards=_none_yet(_known_rewards(start)),
-        replay=_no_replay(task) if task.critic.replay_previous else None,
-    )
-
-
-def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trained, ClientState]:
-    """What a client sends and keeps after its last iteration.
-
-    Args:
-        task: world, algorithm and settings.
-        start: what it started the round from.
-        end: what the last iteration left.
-        metrics: of all iterations.
-    """
-    model, client, _ = start
-    travelled = task.learner.learning_rate * end.travelled
-    own, message = task.algorithm.finish(
-        Ended(client.own, model.shared, end.policy, model.policy, travelled)
-    )
-    update = Update(
-        model=Model(
-            policy=end.policy,
-            critic=end.critic if client.critic is None else None,
-            observations=end.observations if client.observations is None else None,
-            rewards=end.rewards if client.rewards is None else None,
-            coefficients={n: end.coefficients[n] for n in model.coefficients},
-            shared=(),
-        ),
-        weight=jnp.sum(metrics["steps"]),
-        message=message,
-    )
-    after = ClientState(
-        coefficients=end.coefficients,
-        step_scale=end.step_scale,
-        iterations=end.iterations,
-        critic=None if client.critic is None else CriticState(end.critic, end.critic_optimiser),
-        observations=_sum(client.observations, end.observations),
-        rewards=_sum(client.rewards, end.rewards),
-        own=own,
-    )
-    last = {"coefficients": end.coefficients, "step_scale": end.step_scale}
-    return Trained(update, metrics | last), after
 
 
 def clean(task: Task, data: Trajectories) -> Cleaned:
@@ -272,20 +127,29 @@ def improve(
     """
     learner, algorithm = task.learner, task.algorithm
     key = keys_of(start.key, index).policy
-    policies = Policies(carry.policy, start.model.policy)
-    seen = _seen(start, carry)
+    policies = Policies(carry.policy, policy_of(start.model, start.client))
+    seen = seen_in(start, carry)
     observations = _add(carry.observations, cleaned.observation, data.mask)
     rewards = _add(carry.rewards, cleaned.reward, data.mask)
-    known = _sum(_known_rewards(start), rewards)
+    known = merged(known_rewards(start), rewards)
     reward = statistics.rescale(known, data.reward, learner.reward_clip)
     policy_batch, critic_batch = batches(task, policies, carry.critic, seen, data, reward)
     now = Iteration(
-        policies, carry.coefficients, start.client.own, start.model.shared, seen, index, key
+        learner=learner,
+        policies=policies,
+        coefficients=carry.coefficients,
+        own=start.client.own,
+        shared=start.model.shared,
+        statistics=seen,
+        number=index,
+        key=key,
     )
+    for_algorithm, for_sample = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
+    now = now._replace(prepared=algorithm.prepare(now, for_algorithm))
 
     # Phase 1: E epochs on h_n.
     learning = Learning(carry.policy, carry.policy_optimiser, carry.step_scale)
-    policy, policy_optimiser = improve_policy(algorithm, learner, now, learning, policy_batch, key)
+    policy, policy_optimiser = improve_policy(algorithm, now, learning, policy_batch, key)
 
     # Phases 2 and 3: measure on the whole batch, then adapt c2 and c1.
     steps = gradient_steps(learner, policy_batch)
@@ -310,6 +174,7 @@ def improve(
         observations=observations,
         rewards=rewards,
         replay=None if carry.replay is None else critic_batch,
+        sample=_sample(task, policy_batch, for_sample),
     )
     return carried, _with_replay(carry.replay, critic_batch), metrics
 
@@ -337,36 +202,20 @@ def _adapt(task: Task, at: Local, measured: Measured) -> dict[str, Float[Array, 
     return task.algorithm.adapt(at._replace(coefficients=at.coefficients | {"c2": c2}), measured)
 
 
-def _seen(start: Start, carry: Carry) -> Moments | None:
-    return _sum(seen_with(start.model, start.client), carry.observations)
-
-
-def _known_rewards(start: Start) -> Moments | None:
-    own = start.client.rewards
-    return start.model.rewards if own is None else own
-
-
-def _none_yet(moments: Moments | None) -> Moments | None:
-    """Empty moments to collect into, if such moments are kept."""
-    return None if moments is None else jax.tree.map(lambda x: jnp.zeros(x.shape), moments)
-
-
 def _add(moments: Moments | None, x: Array, mask: Array) -> Moments | None:
-    return None if moments is None else statistics.merge(moments, statistics.of_batch(x, mask))
+    if moments is None:
+        return None
+    new = statistics.of_batch(x, mask, products=moments.products is not None)
+    return statistics.merge(moments, new)
 
 
-def _sum(a: Moments | None, b: Moments | None) -> Moments | None:
-    return None if a is None or b is None else statistics.merge(a, b)
-
-
-def _no_replay(task: Task) -> critic.CriticBatch:
-    """A batch of padding, as large as an iteration's."""
-    samples = episodes_for(task.world, task.learner.steps) * task.world.horizon
-    return critic.CriticBatch(
-        jnp.zeros((samples, critic.inputs(task.world, task.critic))),
-        jnp.zeros(samples),
-        jnp.zeros(samples),
-    )
+def _sample(task: Task, batch: PolicyBatch, key: PRNGKeyArray) -> Float[Array, "s o"] | None:
+    """Some of an iteration's observations, for whoever asks for them."""
+    if not task.algorithm.sampled:
+        return None
+    number = (task.algorithm.sampled,)
+    which = jax.random.choice(key, batch.weight.shape[0], number, p=batch.weight)
+    return batch.observation[which]
 
 
 def _with_replay(

@@ -29,12 +29,12 @@ from fedkl.learning import critic as critics
 from fedkl.learning import statistics
 from fedkl.learning.adaptation import Coefficient
 from fedkl.learning.networks import MLP
+from fedkl.learning.personal import personal_part, without
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.sharing import FEDERATED, LOCAL, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.worlds.base import AnyWorld
-
-FEDERATED, LOCAL, NONE = "federated", "local", "none"
 
 
 class Kind(Enum):
@@ -57,16 +57,6 @@ PARTS = {
 """Every field of `Model`."""
 
 
-class Sharing(NamedTuple):
-    """Who keeps the parts that a config may place: the server (federated), each client (local), or
-    nobody (none). The policy and what an algorithm shares are always the server's; a coefficient
-    follows its rule: kept on the client, averaged by the server, or reset."""
-
-    critic: str = FEDERATED
-    observations: str = FEDERATED
-    rewards: str = FEDERATED
-
-
 class Task(eqx.Module):
     """All that is the same for every client and round: the world, the algorithm, the settings."""
 
@@ -84,7 +74,7 @@ class Model(eqx.Module):
     """What the server owns and sends to the selected clients.
 
     A part that a config keeps on the clients is None here, and a part it shares is None in
-    `ClientState`.
+    `ClientState`; so are the parts of the policy that are personal.
     """
 
     policy: Policy
@@ -116,6 +106,8 @@ class ClientState(eqx.Module):
     critic: CriticState | None
     observations: Moments | None
     rewards: Moments | None
+    personal: Policy | None
+    """The part of the policy that is this client's alone."""
     own: PyTree
     """What the algorithm keeps on a client."""
 
@@ -145,15 +137,19 @@ def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, Clie
     policy = Policy(task.world, task.learner, policy_key)
     critic = critics.new_critic(task.world, task.critic, critic_key)
     own_critic = CriticState(critic, critics.optimiser(task.critic).init(critic))
-    observations = statistics.empty(task.world.observation_size)
+    observations = statistics.empty(
+        task.world.observation_size, products=task.algorithm.keeps_products
+    )
     rewards = statistics.empty()
     coefficients = first_coefficients(task)
+    personal = personal_part(policy, sharing.personal)
+    sent = without(policy, personal)
 
     def where(place: str, wanted: str, thing: PyTree) -> PyTree:
         return thing if place == wanted else None
 
     model = Model(
-        policy=policy,
+        policy=sent,
         critic=where(sharing.critic, FEDERATED, critic),
         observations=where(sharing.observations, FEDERATED, observations),
         rewards=where(sharing.rewards, FEDERATED, rewards),
@@ -162,7 +158,7 @@ def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, Clie
             for name, c in task.coefficients().items()
             if c.across_rounds == "averaged"
         },
-        shared=task.algorithm.shared(policy),
+        shared=task.algorithm.shared(sent),
     )
     client = ClientState(
         coefficients=coefficients,
@@ -171,7 +167,8 @@ def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, Clie
         critic=where(sharing.critic, LOCAL, own_critic),
         observations=where(sharing.observations, LOCAL, observations),
         rewards=where(sharing.rewards, LOCAL, rewards),
-        own=task.algorithm.own(policy),
+        personal=personal,
+        own=task.algorithm.own(sent),
     )
     return model, client
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, PRNGKeyArray
 
 from fedkl.arrays import Array
-from fedkl.clients.round import Start, Trained, following, local_round
+from fedkl.clients.carry import Start, Trained, following
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Recording, Source, Traced
 from fedkl.clients.state import ClientState, Task
 

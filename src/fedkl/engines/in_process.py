@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree, UInt32
 
-from fedkl.clients.round import Start
+from fedkl.clients.carry import Start
 from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.clients.state import ClientState, Model, Task
 from fedkl.clients.work import Train, Work

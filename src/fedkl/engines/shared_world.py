@@ -20,7 +20,17 @@ from jaxtyping import Float, Int, UInt32
 from fedkl.arrays import Array
 from fedkl.clients import round as local
 from fedkl.clients.acting import actors, seeds_of
-from fedkl.clients.round import Carry, Cleaned, Start, Trained
+from fedkl.clients.carry import (
+    Carry,
+    Cleaned,
+    Start,
+    Trained,
+    begin,
+    behaviour,
+    following,
+    keys_of,
+)
+from fedkl.clients.ending import finish
 from fedkl.clients.sources import Recording
 from fedkl.clients.sources.hosted import recording, trajectories
 from fedkl.clients.state import ClientState, Metrics, Model, Task
@@ -62,10 +72,10 @@ class _Step(NamedTuple):
 
 
 def _begin(task: Task, start: Start) -> _Begun:
-    carry = local.begin(task, start)
+    carry = begin(task, start)
     indices = jnp.arange(task.learner.iterations)
-    words = jax.vmap(lambda i: jax.random.key_data(local.keys_of(start.key, i).run))(indices)
-    return _Begun(carry, local.behaviour(task, start, carry).actor(), words)
+    words = jax.vmap(lambda i: jax.random.key_data(keys_of(start.key, i).run))(indices)
+    return _Begun(carry, behaviour(task, start, carry).actor(), words)
 
 
 def _improve(
@@ -77,11 +87,11 @@ def _improve(
     index: Int[Array, ""],
 ) -> _Step:
     after, batch, metrics = local.improve(task, start, carry, data, cleaned, index)
-    return _Step(after, batch, metrics, local.behaviour(task, start, after).actor())
+    return _Step(after, batch, metrics, behaviour(task, start, after).actor())
 
 
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
-    return local.following(task, model, client, deterministic).actor()
+    return following(task, model, client, deterministic).actor()
 
 
 # One call for each part: while other threads keep the cores busy, every call waits its turn.
@@ -90,7 +100,7 @@ _begin_all = jax.jit(jax.vmap(_begin, in_axes=(None, _EACH)))
 _clean_all = jax.jit(jax.vmap(local.clean, in_axes=(None, 0)))
 _improve_all = jax.jit(jax.vmap(_improve, in_axes=(None, _EACH, 0, 0, 0, None)))
 _fit_all = jax.jit(jax.vmap(local.fit_critic, in_axes=(None, _EACH, 0, 0, None)))
-_finish_all = jax.jit(jax.vmap(local.finish, in_axes=(None, _EACH, 0, 0)))
+_finish_all = jax.jit(jax.vmap(finish, in_axes=(None, _EACH, 0, 0)))
 _follow_all = jax.jit(
     jax.vmap(_follow, in_axes=(None, None, 0, None)), static_argnames="deterministic"
 )

@@ -57,6 +57,7 @@ class Policies(NamedTuple):
 class Iteration(NamedTuple):
     """What stays as it is for a whole iteration."""
 
+    learner: LearnerSettings
     policies: Policies
     coefficients: dict[str, Float[Array, ""]]
     """c2 and those of the algorithm."""
@@ -69,6 +70,8 @@ class Iteration(NamedTuple):
     number: Int[Array, ""]
     """i - 1."""
     key: PRNGKeyArray
+    prepared: Any = ()
+    """What the algorithm has made for this iteration."""
 
 
 class Local(NamedTuple):
@@ -78,12 +81,15 @@ class Local(NamedTuple):
     What a hook does not look at costs nothing: it is not computed.
     """
 
+    learner: LearnerSettings
     coefficients: dict[str, Float[Array, ""]]
     """c2 and those of the algorithm."""
     own: Any
     """What the client keeps for the algorithm."""
     shared: Any
     """What the algorithm has the server broadcast."""
+    prepared: Any
+    """What the algorithm has made for this iteration."""
     policy: Policy
     """pi."""
     actions: Distribution
@@ -126,9 +132,11 @@ class Learning(NamedTuple):
 def look(now: Iteration, policy: Policy, batch: PolicyBatch, step: Int[Array, ""] | int) -> Local:
     """What a hook sees of `policy` on the states of `batch`."""
     return Local(
+        learner=now.learner,
         coefficients=now.coefficients,
         own=now.own,
         shared=now.shared,
+        prepared=now.prepared,
         policy=policy,
         actions=policy(batch.observation),
         global_policy=now.policies.broadcast,
@@ -141,11 +149,9 @@ def look(now: Iteration, policy: Policy, batch: PolicyBatch, step: Int[Array, ""
     )
 
 
-def objective(
-    algorithm: Algorithm, learner: LearnerSettings, now: Iteration, at: Local
-) -> Float[Array, ""]:
+def objective(algorithm: Algorithm, now: Iteration, at: Local) -> Float[Array, ""]:
     """h_n on a minibatch."""
-    batch = at.batch
+    batch, learner = at.batch, at.learner
     ratio = jnp.exp(at.actions.log_prob(batch.action) - batch.log_prob)
     gain = weighted_mean(jnp.clip(ratio, *learner.ratio_bounds) * batch.advantage, batch.weight)
     return gain - algorithm.penalty(at) - at.coefficients["c2"] * kl_local(now, at)
@@ -172,7 +178,6 @@ def gradient_steps(learner: LearnerSettings, batch: PolicyBatch) -> int:
 
 def improve_policy(
     algorithm: Algorithm,
-    learner: LearnerSettings,
     now: Iteration,
     start: Learning,
     batch: PolicyBatch,
@@ -182,7 +187,6 @@ def improve_policy(
 
     Args:
         algorithm: adds its penalty and may change the gradient.
-        learner: epochs, minibatch, optimiser.
         now: the iteration.
         start: pi_{i-1}, with its optimiser.
         batch: the iteration's data.
@@ -191,11 +195,12 @@ def improve_policy(
     Returns:
         pi_i and the optimiser's state.
     """
+    learner = now.learner
     before = now.number * gradient_steps(learner, batch)
 
     def gradient(policy: Policy, part: PolicyBatch, step: Int[Array, ""]) -> Policy:
         def h(policy: Policy) -> Float[Array, ""]:
-            return objective(algorithm, learner, now, look(now, policy, part, before + step))
+            return objective(algorithm, now, look(now, policy, part, before + step))
 
         descent = jax.tree.map(jnp.negative, jax.grad(h)(policy))
         return algorithm.gradient(descent, look(now, policy, part, before + step))

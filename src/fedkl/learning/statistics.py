@@ -9,6 +9,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from fedkl.arrays import AnyArray, Array, Scalar
@@ -25,25 +26,46 @@ class Moments(eqx.Module):
     count: Float[AnyArray, ""]
     mean: Float[AnyArray, "*f"]
     squares: Float[AnyArray, "*f"]
+    products: Float[AnyArray, " p"] | None = None
+    """Sum of the products of the deviations of each pair of features, in the order of `pairs`: what
+    is missing to the covariance. Kept only if an algorithm asks for it."""
 
 
-def empty(*shape: int) -> Moments:
-    """The moments of nothing."""
-    return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+def empty(*shape: int, products: bool = False) -> Moments:
+    """The moments of nothing.
+
+    Args:
+        shape: of an entry.
+        products: keep the products of features, too; entries are vectors then.
+    """
+    number = jnp.zeros(len(pairs(*shape)[0])) if products else None
+    return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape), number)
 
 
-def of_batch(x: Float[Array, "*d"], weights: Shaped[Array, "*b"]) -> Moments:
+def pairs(features: int) -> tuple[np.ndarray, np.ndarray]:
+    """The features i < j of each pair, row by row."""
+    return np.triu_indices(features, 1)
+
+
+def of_batch(
+    x: Float[Array, "*d"], weights: Shaped[Array, "*b"], products: bool = False
+) -> Moments:
     """The moments of a batch, over the entries whose weight is true, or 1.
 
     Args:
         x: the entries, along the first axes.
         weights: of each entry.
+        products: the products of features, too.
     """
     axes = tuple(range(weights.ndim))
     w = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(x.dtype)
     count = jnp.sum(w)
     mean = jnp.sum(w * x, axis=axes) / jnp.maximum(count, 1)
-    return Moments(count, mean, jnp.sum(w * (x - mean) ** 2, axis=axes))
+    squares = jnp.sum(w * (x - mean) ** 2, axis=axes)
+    if not products:
+        return Moments(count, mean, squares)
+    deviations = jnp.reshape(w * (x - mean), (-1, x.shape[-1]))
+    return Moments(count, mean, squares, (deviations.T @ deviations)[pairs(x.shape[-1])])
 
 
 def without_outliers(
@@ -95,10 +117,15 @@ def merge(a: Moments, b: Moments) -> Moments:
     count = a.count + b.count
     share = b.count / (count + (count == 0))
     shift = b.mean - a.mean
+    products = None
+    if a.products is not None and b.products is not None:
+        i, j = pairs(shift.shape[-1])
+        products = a.products + b.products + a.count * share * shift[i] * shift[j]
     return Moments(
         count,
         a.mean + share * shift,
         a.squares + b.squares + a.count * share * shift**2,
+        products,
     )
 
 
@@ -106,6 +133,21 @@ def deviation(moments: Moments, floor: float = 1e-4) -> Float[Array, "*f"]:
     """The standard deviation, never below `floor`; 1 while fewer than two samples were seen."""
     variance = moments.squares / jnp.maximum(moments.count, 1)
     return jnp.where(moments.count > 1, jnp.maximum(jnp.sqrt(variance), floor), 1.0)
+
+
+def correlation(moments: Moments) -> Float[Array, "o o"]:
+    """The covariance of standardised features: 1 on the diagonal, but 0 for what never varied.
+
+    Without products features are taken for independent.
+    """
+    spread = deviation(moments)
+    count = jnp.maximum(moments.count, 1)
+    result = jnp.diag(moments.squares / count / spread**2)
+    if moments.products is None:
+        return result
+    i, j = pairs(spread.shape[0])
+    between = moments.products / count / (spread[i] * spread[j])
+    return result.at[i, j].set(between).at[j, i].set(between)
 
 
 def standardise(moments: Moments | None, x: Float[Array, "*d"], clip: Scalar) -> Float[Array, "*d"]:

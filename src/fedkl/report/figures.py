@@ -12,7 +12,7 @@ import numpy as np
 
 from fedkl.report.groups import MOST_POINTS, Group
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import canvas, finish, limit, log_axis, mark_setting, plot
+from fedkl.report.plotting import MANY, canvas, finish, limit, log_axis, mark_setting, plot
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
@@ -40,6 +40,7 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
     with matplotlib_style():
         drawings = {
             "learning_curves": _learning_curves(groups, target),
+            "deterministic_curves": _deterministic_curves(groups),
             "worst_client": _worst_client(groups),
             "client_spread": _client_spread(groups),
             "client_returns": _client_returns(groups),
@@ -76,7 +77,8 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
         return None
     shades = colours(group.algorithm for group in groups)
     label = "deterministic policy"
-    for group in groups:
+    apart = len(groups) > MANY
+    for group in () if apart else groups:
         deterministic = group.curves("deterministic_return_mean").thinned()
         if deterministic.rounds.size:
             x, y = deterministic.rounds, deterministic.iqm
@@ -91,12 +93,28 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
         axes.axhline(target, color=MUTED, lw=0.9, ls=":", label=f"target {minus(number(target))}")
     note = limit(axes, groups, "return_mean", drawn, "low", target)
     finish(axes, "mean return over clients")
+    dashed = "" if apart else " (solid) and with the mean action (dashed)"
     caption = (
-        "Return of the global policy with its own exploration noise (solid) and with the mean "
-        "action (dashed), averaged over clients."
+        f"Return of the global policy with its own exploration noise{dashed}, averaged over "
+        "clients."
     )
     dotted = " Dotted lines are unfinished runs, which are not counted." if unfinished else ""
     return Drawing(figure, caption + note + dotted)
+
+
+def _deterministic_curves(groups: Sequence[Group]) -> Drawing | None:
+    """A figure of their own where the dashed lines of many algorithms would tangle."""
+    key = "deterministic_return_mean"
+    if len(groups) <= MANY:
+        return None
+    figure, axes = canvas(6.2, 3.7)
+    drawn = plot(axes, groups, key)
+    if not drawn:
+        return None
+    note = limit(axes, groups, key, drawn, "low")
+    finish(axes, "mean return over clients")
+    caption = "Return of the global policy with the mean action, averaged over clients."
+    return Drawing(figure, caption + note)
 
 
 def _worst_client(groups: Sequence[Group]) -> Drawing | None:

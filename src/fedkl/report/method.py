@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkl.report.groups import MOST_POINTS, Group
-from fedkl.report.statistics import RESAMPLES, final_window
+from fedkl.report.plotting import MANY
+from fedkl.report.statistics import RESAMPLES, final_window, settling
 
 
 def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> str:
@@ -27,9 +28,10 @@ def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> s
 
 def legend(groups: Sequence[Group]) -> str:
     """How to read the figures."""
+    seeds = "The line" if len(groups) > MANY else "Thin lines are seeds, the thick line"
     text = (
-        "In all figures a colour is an algorithm. Thin lines are seeds, the thick line is the "
-        "interquartile mean over seeds, and the band is its 95 % bootstrap interval."
+        f"In all figures a colour is an algorithm. {seeds} is the interquartile mean over seeds, "
+        "and the band is its 95 % bootstrap interval."
     )
     if all(len(group.counted) == 1 for group in groups):
         text = "In all figures a colour is an algorithm, and a line is its one run."
@@ -46,6 +48,8 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
     evaluated = [g.curves("return_mean").rounds.size for g in groups if g.evaluated]
     windows = sorted({final_window(size) for size in evaluated}) or [1]
     here = " or ".join(str(window) for window in windows)
+    skipped = sorted({settling(g.last_round) for g in groups if g.evaluated}) or [0]
+    settled = " or ".join(str(round_) for round_ in skipped)
     several = any(len(group.counted) > 1 for group in groups)
     entries = [
         (
@@ -64,6 +68,13 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
             "evaluation, so it flatters; compare final returns.",
         ),
         (
+            "Largest drop",
+            "How far the return of an evaluated round lay below the best evaluated round before "
+            f"it, at the most, for each seed; 0 if it never did. Rounds up to {settled} are not "
+            "counted, because the first steps of learning jump. An evaluation is noisy, so that "
+            "even a policy that never gets worse has a small drop.",
+        ),
+        (
             "Worst client",
             "The lowest of the clients' mean returns over the same final rounds. The figure over "
             "rounds shows the lowest return of each single evaluation, which lies lower.",
@@ -76,7 +87,8 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
         ),
         (
             "MB",
-            "10⁶ bytes, to and from all selected clients together.",
+            "10⁶ bytes, to and from all selected clients together. A round's are those to the "
+            "clients (down) and from them (up), mean over rounds and seeds.",
         ),
         (
             "Seconds",

@@ -32,7 +32,7 @@ from fedkl.runs import write_atomically
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
-    "Learning": ["learning_curves"],
+    "Learning": ["learning_curves", "deterministic_curves"],
     "Clients and communication": [
         "worst_client",
         "client_spread",
@@ -42,6 +42,7 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
+_WIDE = ("learning_curves", "deterministic_curves")
 _WITHOUT = {
     "client_spread": "All clients had the same returns in every round.",
     "guarded": "No iteration of local training was rolled back.",
@@ -125,16 +126,19 @@ def _results(
             str(row.seeds),
             _estimate(row.final),
             _estimate(row.worst_client),
+            _estimate(row.drop),
             _estimate(row.best),
             rounds_cell(row),
             number(row.megabytes_to_target),
             number(row.seconds_to_target),
             number(row.seconds),
+            f"{number(row.megabytes_down)} / {number(row.megabytes_up)}",
         ]
         for row in table(runs, target)
     ]
-    header = ["Algorithm", "Seeds", "Final return", "Worst client", "Best"]
+    header = ["Algorithm", "Seeds", "Final return", "Worst client", "Largest drop", "Best"]
     header += ["Rounds to target", "MB to target", "Seconds to target", "Seconds a run"]
+    header.append("MB down / up a round")
     parts = [html_table(header, rows)]
     several = any(len(group.counted) > 1 for group in groups)
     explained = (
@@ -186,7 +190,7 @@ def _section(title: str, pictures: Mapping[str, Picture]) -> str:
     absent = [_WITHOUT[name] for name in patterns if name not in pictures and name in _WITHOUT]
     if not drawn and not absent:
         return ""
-    figures = "\n".join(figure(p.name, p.svg, p.caption, patterns == [p.name]) for p in drawn)
+    figures = "\n".join(figure(p.name, p.svg, p.caption, p.name in _WIDE) for p in drawn)
     said = "".join(paragraph(text) for text in absent)
     return f'<section><h2>{html(title)}</h2>\n{said}<div class="figures">{figures}</div></section>'
 
@@ -205,13 +209,14 @@ def _runs(runs: Sequence[LoadedRun], target: float | None) -> str:
                 f"{run.rounds[-1]}{planned}",
                 _estimate(row.final),
                 Html(worst + _estimate(row.worst_client)),
+                _estimate(row.drop),
                 _estimate(row.best),
                 rounds_cell(row),
                 number(float(run.megabytes[-1])),
                 number(row.seconds),
             ]
         )
-    header = ["Algorithm", "Seed", "Rounds", "Final return", "Worst client", "Best"]
+    header = ["Algorithm", "Seed", "Rounds", "Final return", "Worst client", "Largest drop", "Best"]
     return html_table([*header, "Rounds to target", "MB", "Seconds"], rows)
 
 

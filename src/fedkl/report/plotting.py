@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MANY = 4  # with more algorithms than that a figure shows less of each
+_BESIDE = 50.0  # points of a figure's width that are not the axes'
 _FEW_POINTS = 12  # so few points of a curve are marked, lest a single one be invisible
 
 
@@ -65,7 +68,7 @@ def plot(
         bounds = interval(curves.values)
         if bounds is not None:
             axes.fill_between(x, *bounds, color=colour, alpha=0.16, lw=0)
-            for values in curves.values:
+            for values in curves.values if len(groups) <= MANY else ():
                 axes.plot(x, values, color=colour, lw=0.6, alpha=0.4, zorder=1.5)
         mark = "o" if x.size <= _FEW_POINTS else ""
         label = group.algorithm
@@ -124,14 +127,36 @@ def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
 
 
 def finish(axes: Axes, ylabel: str, xlabel: str = "round", columns: int = 4) -> None:
-    """Labels the axes and lists what is drawn above them, in so many columns."""
+    """Labels the axes and lists what is drawn above them, in so many columns or what fits."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.tick_params(length=0)
-    handles, _ = axes.get_legend_handles_labels()
+    handles, labels = axes.get_legend_handles_labels()
+    figure = cast("Figure", axes.figure)
+    columns = _fitting(labels, columns, figure.get_figwidth() * 72 - _BESIDE)
+    # A third row and more would be taken from the height of the axes.
+    grown = 0.2 * max(0, math.ceil(len(handles) / columns) - 2)
+    figure.set_figheight(figure.get_figheight() + grown)
     # A legend fills its columns one after the other; we read rows.
     by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
     above = (-0.01, 1.0)
     axes.legend(
         handles=by_rows, ncols=columns, loc="lower left", bbox_to_anchor=above, borderaxespad=0.2
     )
+
+
+def _fitting(labels: Sequence[str], most: int, width: float) -> int:
+    """In how many columns a legend of these labels is no wider than so many points."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    beside = rcParams["legend.handlelength"] + rcParams["legend.handletextpad"]
+    between = rcParams["legend.columnspacing"] * size
+    widths = [TextPath((0, 0), label, size).get_extents().width + beside * size for label in labels]
+    for columns in range(most, 1, -1):
+        used = [max(widths[column::columns], default=0.0) for column in range(columns)]
+        if sum(used) + between * (columns - 1) <= width:
+            return columns
+    return 1

@@ -22,6 +22,7 @@ IntArray = npt.NDArray[np.int64]
 CONFIDENCE = 0.95
 RESAMPLES = 5000
 FINAL_FRACTION = 10  # one round in so many belongs to the final window
+MOST_SETTLING = 10  # rounds whose drops are not counted, of a run that is long enough
 # Every interval starts its own generator here, so that a report made twice is the same report.
 _BOOTSTRAP_SEED = 20
 _COLUMNS_AT_ONCE = 512
@@ -130,6 +131,34 @@ def final_window(evaluated: int) -> int:
     One evaluation is noisy; the mean over this window is what the report calls final.
     """
     return max(1, evaluated // FINAL_FRACTION)
+
+
+def settling(last_round: int) -> int:
+    """How many rounds a run is given to settle: ten, or a third of a run shorter than thirty.
+
+    Drops before that are those of a policy that has just begun to learn, where the return jumps by
+    more than it ever will again.
+    """
+    return min(MOST_SETTLING, last_round // 3)
+
+
+def largest_drop(rounds: IntArray, values: FloatArray) -> FloatArray:
+    """How far the return fell below its best so far, at the most; for each run.
+
+    Counted are the evaluated rounds after `settling`; the best so far is that of all evaluated
+    rounds before, also of the first. 0 if it never fell below it.
+
+    Args:
+        rounds: the evaluated rounds, at least one.
+        values: the return, one row a run.
+
+    Example:
+        >>> largest_drop(np.arange(1, 7), np.array([[-9.0, -50.0, -3.0, -5.0, -2.0, -3.0]]))
+        array([2.])
+    """
+    best = np.maximum.accumulate(values, axis=1)[:, :-1]
+    counted = rounds[1:] > settling(int(rounds[-1]))
+    return np.max((best - values[:, 1:])[:, counted], axis=1, initial=0.0)
 
 
 def first_reaching(values: FloatArray, target: float) -> int | None:

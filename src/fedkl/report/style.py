@@ -13,8 +13,15 @@ from fedkl.report.statistics import FloatArray
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, BROWN = "#E69F00", "#56B4E9", "#000000", "#8C6D1F"
 
-_KNOWN = {"fedkl": BLUE, "fedavg": VERMILLION, "fedprox": GREEN, "fmarl": PURPLE}
-_SPARE = (ORANGE, SKY, BLACK, BROWN, "#6A51A3", "#7F7F7F")
+_KNOWN = {
+    "fedkl": BLUE,
+    "fedkl-anchored": ORANGE,
+    "fedavg": VERMILLION,
+    "fedprox": GREEN,
+    "fmarl": PURPLE,
+    "scaffold": SKY,
+}
+_SPARE = (BLACK, BROWN, "#6A51A3", "#7F7F7F")
 
 INK = "#1f2933"
 MUTED = "#6b7785"
@@ -51,7 +58,7 @@ RC: Any = {
 
 
 def colours(algorithms: Iterable[str]) -> dict[str, str]:
-    """One colour for each algorithm; those of the paper have the same one in every report."""
+    """One colour for each algorithm; our own have the same one in every report."""
     chosen: dict[str, str] = {}
     for name in dict.fromkeys(algorithms):
         spare = len([other for other in chosen if other not in _KNOWN])

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -20,6 +21,8 @@ from fedkl.report.statistics import (
     final_window,
     first_reaching,
     iqm,
+    largest_drop,
+    settling,
 )
 
 NOTHING = "\N{EN DASH}"
@@ -36,6 +39,7 @@ class Row:
         rounds: the last evaluated round; None if no round was evaluated.
         final: the mean return over the final window.
         best: the highest return of a round.
+        drop: how far the return fell below its best so far, at the most.
         worst_client: the lowest of the clients' mean returns over the final window.
         worst_client_id: which client that is; None for a row of several runs.
         rounds_to_target: the first round whose return (the IQM over seeds) reaches the target.
@@ -43,6 +47,8 @@ class Row:
         megabytes_to_target: communicated until the end of that round.
         seconds_to_target: wall-clock time until the end of that round.
         seconds: wall-clock time of a whole run.
+        megabytes_down: sent to all selected clients in a round; None if the log does not say.
+        megabytes_up: received from them in a round.
     """
 
     algorithm: str
@@ -51,6 +57,7 @@ class Row:
     rounds: int | None
     final: Estimate | None
     best: Estimate | None
+    drop: Estimate | None
     worst_client: Estimate | None
     worst_client_id: int | None
     rounds_to_target: int | None
@@ -58,6 +65,8 @@ class Row:
     megabytes_to_target: float | None
     seconds_to_target: float | None
     seconds: float
+    megabytes_down: float | None
+    megabytes_up: float | None
 
 
 def target_of(groups: Sequence[Group]) -> float | None:
@@ -82,7 +91,11 @@ def run_row(run: LoadedRun, target: float | None) -> Row:
 
 
 def _row(group: Group, target: float | None) -> Row:
-    seconds = float(np.mean([run.seconds[-1] for run in group.counted]))
+    spent: dict[str, Any] = {
+        "seconds": float(np.mean([run.seconds[-1] for run in group.counted])),
+        "megabytes_down": _megabytes_a_round(group, "bytes_down"),
+        "megabytes_up": _megabytes_a_round(group, "bytes_up"),
+    }
     if target is None or not group.evaluated:
         return Row(
             algorithm=group.algorithm,
@@ -91,13 +104,14 @@ def _row(group: Group, target: float | None) -> Row:
             rounds=None,
             final=None,
             best=None,
+            drop=None,
             worst_client=None,
             worst_client_id=None,
             rounds_to_target=None,
             seeds_reaching=0,
             megabytes_to_target=None,
             seconds_to_target=None,
-            seconds=seconds,
+            **spent,
         )
     returns = group.curves("return_mean")
     clients = group.client_returns()
@@ -110,13 +124,14 @@ def _row(group: Group, target: float | None) -> Row:
         rounds=group.last_round,
         final=estimate(group.finals()),
         best=estimate(returns.values.max(axis=1)),
+        drop=estimate(largest_drop(returns.rounds, returns.values)),
         worst_client=estimate([c.returns.min() for c in clients]) if clients else None,
         worst_client_id=_worst(clients[0]) if len(clients) == 1 else None,
         rounds_to_target=reached,
         seeds_reaching=sum(first_reaching(v, target) is not None for v in returns.values),
         megabytes_to_target=_mean_at(group, reached, "megabytes"),
         seconds_to_target=_mean_at(group, reached, "seconds"),
-        seconds=seconds,
+        **spent,
     )
 
 
@@ -130,6 +145,13 @@ def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:
         return None
     totals = aligned(group.counted, lambda run: getattr(run, quantity))
     return float(totals.values[:, totals.rounds == reached].mean())
+
+
+def _megabytes_a_round(group: Group, key: str) -> float | None:
+    """The mean over the counted runs and their rounds."""
+    found = np.concatenate([run.series(key) for run in group.counted])
+    known = found[np.isfinite(found)]
+    return float(known.mean()) / 1e6 if known.size else None
 
 
 def number(value: float | None) -> str:
@@ -177,32 +199,57 @@ def rounds_cell(row: Row) -> str:
 
 
 def print_table(runs: Sequence[LoadedRun], console: Console, target: float | None = None) -> None:
-    """Prints the table of results, no wider than 100 columns."""
+    """Prints the results as two tables that fit 80 columns: what was reached, and what it took."""
     target = target_of(grouped(runs)) if target is None else target
     rows = table(runs, target)
-    shown = Table(title="Return of the global policy", title_justify="left", box=None)
-    shown.add_column("algorithm", style="bold", no_wrap=True)
-    for name in ("seeds", "round", "final"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for name in ("worst\nclient", "best", "rounds to\ntarget", "MB to\ntarget", "s to\ntarget"):
-        shown.add_column(name, justify="right")
-    shown.add_column("s of\na run", justify="right")
-    for row in rows:
-        shown.add_row(
-            row.algorithm + ("" if row.finished else " *"),
+    names = [row.algorithm + ("" if row.finished else " *") for row in rows]
+    reached = _new_table("Return of the global policy", "seeds", "round", "final", "largest drop")
+    took = _new_table(
+        "Its best round, its worst client, and the way to the target",
+        "best",
+        "worst\nclient",
+        "rounds\nto target",
+        "MB to\ntarget",
+        "s to\ntarget",
+        "s of\na run",
+    )
+    for name, row in zip(names, rows, strict=True):
+        reached.add_row(
+            name,
             str(row.seeds),
             NOTHING if row.rounds is None else str(row.rounds),
             with_interval(row.final),
-            number(row.worst_client.value if row.worst_client else None),
+            with_interval(row.drop),
+        )
+        took.add_row(
+            name,
             number(row.best.value if row.best else None),
+            number(row.worst_client.value if row.worst_client else None),
             rounds_cell(row),
             number(row.megabytes_to_target),
             number(row.seconds_to_target),
             number(row.seconds),
         )
-    console.print(shown)
+    console.print(reached)
+    console.print()
+    console.print(took)
     for line in _footnotes(rows, target, runs):
         console.print(line, style="dim", highlight=False)
+
+
+def _new_table(title: str, *columns: str) -> Table:
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    # Where a name is too long for the screen it is the name that is folded, never a number.
+    shown.add_column("algorithm", style="bold", overflow="fold")
+    for name in columns:
+        shown.add_column(name, justify="right", no_wrap=True)
+    return shown
+
+
+def _after(rows: Sequence[Row]) -> str:
+    """From which round on drops count."""
+    skipped = sorted({settling(row.rounds) for row in rows if row.rounds is not None})
+    return f"after round {' or '.join(map(str, skipped))}"
 
 
 def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedRun]) -> list[str]:
@@ -214,6 +261,7 @@ def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedR
         window = final_window(evaluated)
         over = "the last evaluated round" if window == 1 else f"the last {window} evaluated rounds"
         lines.append(f"Target: {number(target)}. Final: mean over {over}.")
+        lines.append(f"Largest drop: below the best return so far, {_after(rows)}.")
     if any(row.seeds > 1 for row in rows):
         lines.append("Interquartile mean over seeds; brackets: 95 % bootstrap interval over seeds.")
     else:

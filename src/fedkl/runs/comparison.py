@@ -10,6 +10,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -52,16 +53,25 @@ def read_plan(path: Path, names_only: bool = False) -> Plan:
         UserError: the file cannot be read, or is not a plan.
     """
     file = path / _PLAN
-    with files.explain_os_errors("read", file):
-        text = file.read_text(encoding="utf-8", errors="replace")
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{file} is not valid TOML: {error}") from error
+    values = read_toml(file)
     if names_only:
         lists = {name: values.get(name) for name in ("algorithms", "seeds")}
         values = {name: value for name, value in lists.items() if isinstance(value, list)}
     return build(Plan, values, str(file))
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """What a file holds.
+
+    Raises:
+        UserError: it cannot be read, or is not TOML.
+    """
+    with files.explain_os_errors("read", file):
+        text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{file} is not valid TOML: {error}") from error
 
 
 def name_of(algorithm: str, seed: int) -> str:

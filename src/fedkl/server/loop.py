@@ -151,6 +151,8 @@ class Federation:
             "seconds": 0.0,
             **self.engine.report(),
         }
+        if sampled := self.config.algorithm.sampled:
+            record["observations_shared"] = sampled * len(came.accepted)
         record["seconds"] = time.perf_counter() - start
         return record
 

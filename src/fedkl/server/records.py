@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.clients.round import Trained
+from fedkl.clients.carry import Trained
 
 
 class Rejected(TypedDict):
@@ -68,6 +68,7 @@ class Record(Returns, Diagnostics):
     bytes_down_regions: int
     bytes_up_regions: int
     seconds: float
+    observations_shared: NotRequired[int]
     simulators_replaced: NotRequired[int]
 
 

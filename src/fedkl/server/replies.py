@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkl.arrays import size_in_bytes
-from fedkl.clients.round import Trained
+from fedkl.clients.carry import Trained
 from fedkl.clients.state import Model
 from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure, Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedkl.clients.state import FEDERATED, LOCAL, NONE, Sharing
+from fedkl.learning.sharing import FEDERATED, LOCAL, NONE, PERSONAL, Sharing
 from fedkl.settings import setting
 
 WHERE = (FEDERATED, LOCAL)
@@ -33,6 +33,12 @@ class FederationSettings:
         FEDERATED,
         "likewise the running deviation that rewards are divided by",
         choices=STATISTICS,
+    )
+    personal: str = setting(
+        NONE,
+        "the part of the policy that each client keeps to itself: nothing, what is added to its "
+        "actions, or the last layer",
+        choices=PERSONAL,
     )
     retries: int = setting(
         1,
@@ -78,7 +84,9 @@ class FederationSettings:
 
     def sharing(self) -> Sharing:
         """Who keeps which part of the model."""
-        return Sharing(self.critic, self.observation_statistics, self.reward_statistics)
+        return Sharing(
+            self.critic, self.observation_statistics, self.reward_statistics, self.personal
+        )
 
 
 @dataclass(frozen=True)

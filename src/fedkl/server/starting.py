@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedkl.algorithms.base import Ended
+from fedkl.clients.carry import Start
+from fedkl.clients.ending import message_after
 from fedkl.clients.state import ClientState, Model, Task, fresh
 from fedkl.engines import Engine, InProcess, InSharedWorld
 from fedkl.learning.trajectories import episodes_for
@@ -59,8 +59,8 @@ def limits_of(config: Config, model: Model, client: ClientState) -> Limits:
     """
     settings, learner, world = config.federation, config.learner, config.world
     task = task_of(config)
-    ended = Ended(client.own, model.shared, model.policy, model.policy, jnp.zeros(()))
-    message = jax.eval_shape(lambda e: task.algorithm.finish(e)[1], ended)
+    start = Start(model, client, key_for(config.seed, Purpose.TRAINING))
+    message = jax.eval_shape(lambda s: message_after(task, s), start)
     steps = episodes_for(world, learner.steps) * world.horizon
     return Limits(
         max_weight=float(learner.iterations * steps),

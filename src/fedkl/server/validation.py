@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from fedkl.arrays import AnyArray, to_arrays
-from fedkl.clients.round import Trained
+from fedkl.clients.carry import Trained
 from fedkl.clients.state import PARTS, Kind, Metrics, Model, Update
-from fedkl.learning.statistics import Moments
+from fedkl.learning.statistics import Moments, pairs
 
 LARGEST = 1e9
 """The largest parameter, mean or deviation that is believed of anybody. With it a client can still
@@ -29,6 +29,9 @@ ENOUGH = 10
 
 COUNTED = 2**24
 """Up to here float32 counts exactly."""
+
+ROUNDED = 1.001
+"""How much larger than possible a correlation may be that float32 has added up."""
 
 LONGEST = 160
 """Characters of a reason."""
@@ -223,6 +226,8 @@ def _unbelievable(
         return f"{name}.count is {count:.9g}, not a whole number from 0 to the weight, {weight:.9g}"
     if np.any(new.squares < 0):
         return f"{name}.squares is negative"
+    if problem := _impossible_products(name, new):
+        return problem
     if count == 0:
         something = np.any(new.mean != 0) or np.any(new.squares != 0)
         return f"{name} are moments of nothing that are not 0" if something else None
@@ -240,6 +245,23 @@ def _unbelievable(
         return f"{name}.mean is {np.max(away):.3g} times too far from the usual, over {factor:.3g}"
     if np.any(wide > factor):
         return f"{name} deviate {np.max(wide):.3g} times as much as is usual, over {factor:.3g}"
+    return None
+
+
+def _impossible_products(name: str, new: Moments) -> str | None:
+    """What is wrong with the products of features: no data have a covariance that is not positive
+    semidefinite (but for what float32 rounds)."""
+    if new.products is None:
+        return None
+    squares = np.asarray(new.squares, np.float64)
+    i, j = pairs(len(squares))
+    most = np.sqrt(squares[i] * squares[j])
+    if np.any(np.abs(new.products) > ROUNDED * most + np.finfo(np.float32).tiny):
+        return f"{name}.products are larger than the squares allow"
+    whole = np.diag(np.ones(len(squares)))
+    whole[i, j] = whole[j, i] = new.products / np.where(most > 0, most, 1.0)
+    if np.min(np.linalg.eigvalsh(whole)) < (1 - ROUNDED) * len(squares):
+        return f"{name}.products are of no possible data"
     return None
 
 

@@ -7,7 +7,7 @@ It returns the next global policy and how much the global objective must at leas
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,16 @@ def second_order_exact(at: Exact, weights: FloatArray, memory: FloatArray | None
         guarantee=objective(local)[..., 0],
         moved=differ(local, objective.policy),
     )
+
+
+def anchored(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:
+    """Algorithm 1 with one coefficient for divergence in the federation's states."""
+    return _each_agent(at, weights, objectives.anchored(at))
+
+
+def own_states(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:
+    """`anchored` with the same coefficient for divergence in each agent's own states alone."""
+    return replace(_each_agent(at, weights, objectives.own_states(at)), guarantee=None)
 
 
 def common_radius(at: Exact, weights: FloatArray, memory: FloatArray | None = None) -> Round:

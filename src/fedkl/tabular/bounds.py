@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkl.tabular import objectives
-from fedkl.tabular.constants import alpha, beta, delta, paper_constant
+from fedkl.tabular.constants import (
+    alpha,
+    anchored_alpha,
+    anchored_beta,
+    beta,
+    delta,
+    paper_constant,
+)
 from fedkl.tabular.distances import frobenius, inner, span
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.step import Step
@@ -158,6 +165,32 @@ def second_order_exact(step: Step) -> Bound:
     )
 
 
+def anchored_theorem_1(step: Step) -> Bound:
+    """Theorem 1 in the federation's states: a coefficient times E_{rho_bar}[TV]."""
+    at = step.before
+    distance = (at.federation_visitation[..., None, :] * step.tv).sum(axis=-1)
+    return _advantage(step, anchored_alpha(at) * distance)
+
+
+def anchored_corollary_2(step: Step) -> Bound:
+    """Corollary 2 in the federation's states: a coefficient times E_{rho_bar}[TV], no TV_max."""
+    return _global(step, objectives.anchored_corollary_2(step.before).penalty(step.local))
+
+
+def anchored_equation_23(step: Step) -> Bound:
+    """The same with E_{rho_bar}[sqrt(KL/2)], by Pinsker: what eq. 23 is after."""
+    at = step.before
+    coefficient = anchored_alpha(at) + anchored_beta(at)[..., None]
+    visits = at.federation_visitation[..., None, :]
+    distance = _times(visits, np.sqrt(step.kl / 2)).sum(axis=-1)
+    return _global(step, _times(coefficient, distance))
+
+
+def anchored(step: Step) -> Bound:
+    """Ours: eta(pi_n) >= eta + AA_n - alpha_bar_n E_{rho_bar}[TV] - C TV_max^2."""
+    return _global(step, objectives.anchored(step.before).penalty(step.local))
+
+
 def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
     """A federated bound carried over to the server's average: eta(sum_n w_n pi_n), [...].
 
@@ -167,7 +200,8 @@ def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
     Args:
         step: the local policies.
         weights: w_n, [..., N], of the server.
-        of: what `corollary_2`, `second_order` or `second_order_exact` returned for the step.
+        of: what `corollary_2`, `second_order`, `second_order_exact` or `anchored` returned for
+            the step.
     """
     left = Exact(step.before.family, step.averaged(weights)).expected_return
     w = np.asarray(weights, dtype=np.float64)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from fedkl.tabular.distances import total_variation
+import numpy as np
+
+from fedkl.tabular.distances import span, total_variation
 from fedkl.tabular.exact import Exact
-from fedkl.tabular.validation import FloatArray
+from fedkl.tabular.validation import FloatArray, InvalidFamily, place
 
 
 def alpha(at: Exact) -> FloatArray:
@@ -34,6 +36,31 @@ def delta(at: Exact, constant: FloatArray) -> FloatArray:
     rho = at.visitation
     distance = total_variation(rho[..., None, :, :], rho[..., :, None, :])  # [..., n, k]
     return 2 * ((at.family.weights * constant)[..., None, :] * distance).sum(axis=-1)
+
+
+def anchored_alpha(at: Exact) -> FloatArray:
+    """max_s span_a (D_n B_n)(s) / rho_bar(s): heterogeneity for each visit of anybody. [..., N]
+
+    Unlike alpha it exists where agent n never is, and is at most max_k sigma_k + sigma_n / q_n.
+
+    Raises:
+        ValueError: if an agent of weight 0 visits a state that no agent with a weight does.
+    """
+    heterogeneity = span(at.weighted_heterogeneity)
+    visits = np.broadcast_to(at.federation_visitation[..., None, :], heterogeneity.shape)
+    missed = (visits <= 0) & (heterogeneity > at.rounding[..., None, None])
+    if missed.any():
+        raise InvalidFamily(
+            f"{place(np.argwhere(missed)[0], ('agent', 'state'))}: no agent with a weight gets "
+            "there, so no multiple of the federation's visitation covers what this one does there"
+        )
+    each = np.divide(heterogeneity, visits, out=np.zeros_like(visits), where=visits > 0)
+    return np.asarray(each.max(axis=-1))
+
+
+def anchored_beta(at: Exact) -> FloatArray:
+    """max_k 2 eps_k gamma / (1-gamma) over the agents with a weight, [...]."""
+    return np.where(at.family.weights > 0, corrected_constant(at), 0.0).max(axis=-1)
 
 
 def curvature(at: Exact) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkl.tabular.family import Family
 from fedkl.tabular.validation import FloatArray
@@ -39,6 +40,44 @@ def stuck() -> Family:
     common, opposed = np.array([0.1, 0.1, -0.1, -0.1]), np.array([1.0, -1.0, 0.0, 0.0])
     rewards = np.stack([common + opposed, common - opposed])[:, None, :]
     return Family(np.ones((2, 1)), np.ones((2, 1, 4, 1)), rewards, gamma=0.9)
+
+
+def own_states() -> Family:
+    """Two agents that stay where they start: the first in state 1 or seldom 2, the second in 2.
+
+    In state 2 they want opposite actions, and the second is there four times as often. What the
+    first gains in a visit there (2) is more than what it gains in a visit of state 1 (1), where
+    its step would harm nobody: whatever it pays for divergence in its own states, the harmful step
+    is the last that it gives up. Charged in the states of the federation, it is the first.
+    """
+    stay = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
+    first = [[0.5, -0.5], [1.0, -1.0]]
+    second = [[0.5, -0.5], [-0.75, 0.75]]
+    return Family([[0.75, 0.25], [0.0, 1.0]], stay, [first, second], gamma=0.5)
+
+
+def unvisited(family: Family) -> Family:
+    """Agent n never visits state n mod |S|: what led it there leads it to the next state instead.
+
+    All agents have the same weight, so what anybody visits counts. One state is always visited.
+    """
+    states = np.arange(family.states)
+    avoids = states == avoided_state(family)[:, None]  # [N, S]
+    to = np.eye(family.states)[np.where(avoids, (states + 1) % family.states, states)]
+
+    def change(name: str, array: FloatArray) -> FloatArray:
+        if name == "initial":
+            return np.einsum("...ns,nst->...nt", array, to)
+        if name == "transitions":
+            return np.einsum("...nsau,nut->...nsat", array, to)
+        return np.full_like(array, 1 / family.agents) if name == "weights" else array
+
+    return family.changed(change)
+
+
+def avoided_state(family: Family) -> NDArray[np.intp]:
+    """The state that agent n never visits in `unvisited`, [N]."""
+    return np.arange(family.agents) % family.states
 
 
 def alike(family: Family) -> Family:

@@ -51,6 +51,11 @@ class Exact:
         return _solve(transposed, np.broadcast_to(self.family.initial, transposed.shape[:-1]))
 
     @cached_property
+    def federation_visitation(self) -> FloatArray:
+        """rho_bar(s) = sum_k q_k rho_k(s): where the federation is, whoever it is. [..., S]"""
+        return np.einsum("...n,...ns->...s", self.family.weights, self.visitation)
+
+    @cached_property
     def value(self) -> FloatArray:
         """V_n(s), [..., N, S]."""
         rewards = np.einsum("...sa,...nsa->...ns", self.policy, self.family.rewards)

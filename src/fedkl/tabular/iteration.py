@@ -19,6 +19,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "paper": algorithms.paper,
     "second-order": algorithms.second_order,
     "second-order-exact": algorithms.second_order_exact,
+    "anchored": algorithms.anchored,
+    "own-states": algorithms.own_states,
     "common-radius": algorithms.common_radius,
     "line-search": algorithms.line_search,
     "qavg": baselines.qavg(),

@@ -76,6 +76,33 @@ def second_order_exact(at: Exact) -> Objective:
     return _objective(at, gain, np.zeros(1), quadratic=constants.curvature(at)[..., None])
 
 
+def with_coefficient(at: Exact, coefficient: FloatArray, visitation: FloatArray) -> Objective:
+    """AA_n - c E[TV] in states of one's choice: what is trained, with TV for KL. Batch [..., N].
+
+    Args:
+        at: the exact quantities at pi.
+        coefficient: c, one number or one for each agent, [..., N].
+        visitation: the weights of the states, [..., N, S] or [..., 1, S] for all agents.
+    """
+    return _objective(at, at.weighted_advantage, coefficient[..., None] * visitation)
+
+
+def anchored_corollary_2(at: Exact) -> Objective:
+    """Corollary 2 with all TV in the federation's states, which needs no TV_max. Batch [..., N]."""
+    per_tv = constants.anchored_alpha(at) + constants.anchored_beta(at)[..., None]
+    return with_coefficient(at, per_tv, at.federation_visitation[..., None, :])
+
+
+def anchored(at: Exact) -> Objective:
+    """Second order with one coefficient for TV in the federation's states. Batch [..., N]."""
+    return _anchored(at, at.federation_visitation[..., None, :])
+
+
+def own_states(at: Exact) -> Objective:
+    """`anchored` with TV in the agent's own states, which bounds nothing. Batch [..., N]."""
+    return _anchored(at, at.visitation)
+
+
 def stationarity_excess(at: Exact) -> FloatArray:
     """How far each agent is from FedKL-stationarity (Definition 2); at most 0 if it is. [..., N]
 
@@ -88,6 +115,12 @@ def stationarity_excess(at: Exact) -> FloatArray:
     objective = paper(at)
     gains = np.maximum(at.visitation * sigma - objective.price, 0.0)
     return gains.sum(axis=-1) - objective.linear
+
+
+def _anchored(at: Exact, visitation: FloatArray) -> Objective:
+    price = constants.anchored_alpha(at)[..., None] * visitation
+    quadratic = constants.curvature(at)[..., None]
+    return _objective(at, at.weighted_advantage, price, quadratic=quadratic)
 
 
 def _corollary_2(at: Exact, constant: FloatArray, for_largest: FloatArray) -> Objective:

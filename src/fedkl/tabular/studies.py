@@ -79,6 +79,8 @@ class Sizes:
             "paper": 1000,
             "second-order": 1000,
             "second-order-exact": 1000,
+            "anchored": 1000,
+            "own-states": 1000,
             "common-radius": 200,
             "line-search": 100,
             "qavg": 1000,

@@ -111,6 +111,10 @@ def test_the_examples_are_counterexamples(results: list[Result]) -> None:
     bandit = found["bandit"].numbers
     assert bandit["0.2679"]["moves"]
     assert not bandit["0.268"]["moves"]
+    whose = found["own-states"].numbers
+    assert whose["1.6"] == pytest.approx({"own": -1 / 2, "federation": 3 / 8})
+    assert all(rises["own"] <= 0 for rises in whose.values())
+    assert "-0.500 and 0.375 with c = 1.6" in found["own-states"].text
     assert found["shaped-rewards"].numbers["level"] < 1e-12
     assert found["shaped-rewards"].numbers["largest_reward_difference"] > 0.1
     assert found["no-rewards"].numbers["falls_short_by"] == 0
@@ -123,7 +127,7 @@ def test_the_examples_are_counterexamples(results: list[Result]) -> None:
 def test_examples_without_a_counterexample_are_left_out(results: list[Result]) -> None:
     none_found = [replace(result, counterexample=None) for result in results]
     names = {example.name for example in examples(none_found, 0)}
-    assert names == {"corollary-1", "bandit", "shaped-rewards", "no-rewards"}
+    assert names == {"corollary-1", "bandit", "own-states", "shaped-rewards", "no-rewards"}
 
 
 def test_the_method_describes_the_families_that_are_drawn(studies: Studies) -> None:

@@ -16,8 +16,11 @@ from fedkl.tabular.claims import VACUOUS_FROM
 from fedkl.tabular.distances import differ, frobenius, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.sampling import Sample, samples
+from fedkl.tabular.step import Step
 from fedkl.tabular.validation import FloatArray
 from fedkl.tabular.verification import Result
+
+_COEFFICIENTS = (0.5, 0.9, 1.6, 2.5)  # one for each thing that agents of `own_states` may do
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def examples(results: Sequence[Result], seed: int) -> list[Example]:
     made = [
         _corollary_1(),
         _bandit(),
+        _own_states(),
         _shaped(seed),
         _alternating(seed),
         _eq_23(found["eq-23"]),
@@ -95,6 +99,32 @@ def _bandit() -> Example:
         f"uniform policy, Algorithm 1 with the paper's constants behaves so: {said[0]}; {said[1]}, "
         f"although one action is plainly better. The threshold {THRESHOLD} = {VACUOUS_FROM:.6f} "
         "is between the two, so it is sharp.",
+        numbers,
+    )
+
+
+def _own_states() -> Example:
+    family = counterexamples.own_states()
+    at = Exact(family, family.uniform_policy())
+    said, numbers = [], {}
+    for coefficient in _COEFFICIENTS:
+        rises = {}
+        for where in ("own", "federation"):
+            visits = at.visitation if where == "own" else at.federation_visitation[None]
+            objective = objectives.with_coefficient(at, np.array(coefficient), visits)
+            step = Step(at, best_response(objective))
+            rises[where] = float(step.global_return[0] - at.expected_return)
+        own, federation = (number(rise) for rise in rises.values())
+        said.append(f"{own} and {federation} with c = {coefficient:g}")
+        numbers[f"{coefficient:g}"] = rises
+    return Example(
+        "own-states",
+        "Whose states: the harm is done where the agent seldom is",
+        "Two agents stay where they start. The first is in state 1 three times out of four, and "
+        "else in state 2, where the second always is and wants the opposite. The first maximises "
+        "AA_1 - c E[TV]; its best step changes eta by the following, with TV in its own states "
+        f"and in those of the federation: {'; '.join(said)}. In its own states it gains most for "
+        "each visit in state 2, so no c forbids that step and allows the one in state 1.",
         numbers,
     )
 

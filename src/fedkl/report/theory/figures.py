@@ -54,6 +54,8 @@ _LINES = {
     "corrected": _Line("corrected constant", BROWN, (0, (5, 1.5))),
     "second-order": _Line("second-order", BLUE, width=2.6),
     "second-order-exact": _Line("second-order-exact", SKY, (0, (4, 2))),
+    "anchored": _Line("anchored", BROWN, (0, (8, 2))),
+    "own-states": _Line("own-states", MUTED, (0, (2, 2))),
     "common-radius": _Line("common-radius", GREEN, (0, (6, 1.5, 1, 1.5))),
     "line-search": _Line("line-search", BLACK, width=1.2),
     "qavg": _Line("qavg", ORANGE, (0, (1.2, 1.2))),

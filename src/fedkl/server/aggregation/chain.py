@@ -20,7 +20,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from fedkl.clients.state import PARTS, Kind, Model, Update
 from fedkl.errors import UserError
-from fedkl.learning.statistics import Moments, merge
+from fedkl.learning.statistics import Moments, merge, pairs
 from fedkl.server.aggregation.base import Reducer, Step, Transform
 from fedkl.server.aggregation.reducers import Mean
 from fedkl.server.aggregation.steps import NoStep
@@ -188,7 +188,15 @@ class Chain(eqx.Module):
         # A median of squares may be below the square of a median of means.
         variance = np.maximum(reduced(variances + means**2) - mean**2, reduced(variances))
         count = np.asarray(counts.sum())
-        return Moments(count, mean, variance * count)
+        between = [np.asarray(n.products / n.count) for n in some if n.products is not None]
+        products = None
+        if between:
+            i, j = pairs(len(mean))
+            seconds = reduced(np.stack(between) + means[:, i] * means[:, j])
+            # Of medians, a covariance may be more than the two deviations allow.
+            most = np.sqrt(variance[i] * variance[j])
+            products = np.clip(seconds - mean[i] * mean[j], -most, most) * count
+        return Moments(count, mean, variance * count, products)
 
 
 def _networks(model: Model) -> dict[str, PyTree]:

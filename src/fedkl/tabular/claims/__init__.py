@@ -1,6 +1,6 @@
 """Every claim of the paper, and ours, as something that can be checked on a sample."""
 
-from fedkl.tabular.claims import heterogeneity, improvement, preliminaries, second_order
+from fedkl.tabular.claims import anchored, heterogeneity, improvement, preliminaries, second_order
 from fedkl.tabular.claims.base import VACUOUS_FROM, Claim, Finding, Verdict
 
 CLAIMS: list[Claim] = [
@@ -8,6 +8,7 @@ CLAIMS: list[Claim] = [
     *heterogeneity.CLAIMS,
     *improvement.CLAIMS,
     *second_order.CLAIMS,
+    *anchored.CLAIMS,
 ]
 
 __all__ = ["CLAIMS", "VACUOUS_FROM", "Claim", "Finding", "Verdict"]

@@ -1,0 +1,147 @@
+"""Anchored FedKL: keeps the local policy near the global one where the federation is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
+from fedkl.arrays import AnyArray, Array, Scalar
+from fedkl.errors import UserError
+from fedkl.learning.adaptation import Coefficient, check_bounds, towards_target
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import Iteration, Local
+from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import FEDERATED, Sharing
+from fedkl.learning.statistics import Moments, correlation
+from fedkl.settings import setting
+
+BLOCKS = 64
+"""Of anchors in an iteration; its gradient steps take turns with them."""
+MEASURED_ON = 2048
+"""Anchors, at the end of a round."""
+GIVEN_UP = 24
+"""Observations that a client sends in a round, if anchors are shared ones."""
+POOL = 1024
+"""Observations that the server keeps then, the newest."""
+
+
+class Pool(NamedTuple):
+    """Standardised observations that clients have given up, the newest first."""
+
+    states: Float[AnyArray, "p o"]
+    filled: Int[AnyArray, ""]
+
+
+class Anchors(NamedTuple):
+    """States of an iteration, in blocks, and what pi^t's network says there."""
+
+    states: Float[Array, "b a o"]
+    broadcast: Float[Array, "b a n"]
+
+
+@register_algorithm
+class FedKLAnchored(Algorithm):
+    """Adds c_a E_anchor[ KL(pi^t || pi) ], where anchors are states that the federation visits, not
+    those of the client alone: FedKL charges a client for what changes where it is itself, but its
+    step does harm where the others are.
+
+    Anchors are drawn anew in each iteration from a normal distribution with the mean and the
+    covariance of all observations, which clients merge as they merge means and deviations. KL
+    itself, not its root: the root's gradient does not fade near pi^t, and holds a policy there.
+    """
+
+    name: ClassVar[str] = "fedkl-anchored"
+    summary: ClassVar[str] = "adds c_a KL(pi^t || pi) on states drawn from the whole federation"
+
+    d_anchor: float = setting(0.3, "target KL(pi^t || pi) on anchors after a round", above=0)
+    c_a: float = setting(0.1, "first coefficient of the penalty on anchors", above=0)
+    c_a_bounds: tuple[float, float] = setting((1e-3, 20.0), "range of c_a", above=0)
+    anchors: str = setting(
+        "normal",
+        "where anchors come from: a normal distribution with the federation's mean and covariance, "
+        "the same with its deviations alone, or observations that clients give up",
+        choices=("normal", "diagonal", "shared"),
+        static=True,
+    )
+    anchors_per_step: int = setting(32, "anchors in a gradient step", low=1, static=True)
+
+    def __check_init__(self) -> None:
+        check_bounds("algorithm.c_a_bounds", self.c_a_bounds)
+
+    @property
+    def keeps_products(self) -> bool:
+        return self.anchors == "normal"
+
+    @property
+    def sampled(self) -> int:
+        return GIVEN_UP if self.anchors == "shared" else 0
+
+    def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
+        if sharing.observations != FEDERATED:
+            raise UserError(
+                f"federation.observation_statistics must be federated for {self.name}, not "
+                f"{sharing.observations}: anchors are drawn from what all clients have seen"
+            )
+
+    def coefficients(self) -> dict[str, Coefficient]:
+        # Averaged: a client is selected too rarely to find its own once a round.
+        return {"c_a": Coefficient(self.c_a, self.c_a_bounds, "averaged")}
+
+    def prepare(self, now: Iteration, key: PRNGKeyArray) -> Anchors:
+        size = self.anchors_per_step
+        clip = now.learner.observation_clip
+        states = self._draw(now.shared, now.statistics, clip, BLOCKS * size, key)
+        outputs = now.policies.broadcast.network(states)
+
+        def blocks(x: Array) -> Array:
+            return x.reshape(BLOCKS, size, -1)
+
+        return Anchors(blocks(states), blocks(outputs))
+
+    def penalty(self, at: Local) -> Float[Array, ""]:
+        anchors: Anchors = jax.tree.map(lambda x: x[at.step % BLOCKS], at.prepared)
+        there = at.global_policy.distribution(anchors.broadcast)
+        return at.coefficients["c_a"] * jnp.mean(there.kl(at.policy(anchors.states)))
+
+    def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+        clip, c_a = ended.learner.observation_clip, ended.coefficients["c_a"]
+        states = self._draw(ended.shared, ended.statistics, clip, MEASURED_ON, ended.key)
+        measured = jnp.mean(ended.global_policy(states).kl(ended.policy(states)))
+        after = towards_target(c_a, measured, self.d_anchor, self.c_a_bounds)
+        # A client that the guard let go nowhere has measured nothing.
+        return ended.coefficients | {"c_a": jnp.where(ended.travelled > 0, after, c_a)}
+
+    def _draw(
+        self, shared: Any, known: Moments | None, clip: Scalar, number: int, key: PRNGKeyArray
+    ) -> Float[Array, "a o"]:
+        """Anchors, standardised like observations."""
+        assert known is not None
+        if self.anchors == "shared":
+            # While nobody has given up anything, the one anchor is the mean of observations.
+            filled = jnp.maximum(shared.filled, 1)
+            return shared.states[jax.random.randint(key, (number,), 0, filled)]
+        values, vectors = jnp.linalg.eigh(correlation(known))
+        factor = vectors * jnp.sqrt(jnp.maximum(values, 0.0))
+        noise = jax.random.normal(key, (number, values.shape[0]))
+        return jnp.clip(noise @ factor.T, -clip, clip)
+
+    def shared(self, policy: Policy) -> Pool | tuple[()]:
+        if self.anchors != "shared":
+            return ()
+        inputs = policy.network.weights[0].shape[0]
+        return Pool(jnp.zeros((POOL, inputs)), jnp.zeros((), jnp.int32))
+
+    def finish(self, ended: Ended) -> tuple[Any, Any]:
+        return ended.own, () if ended.sample is None else ended.sample
+
+    def gather(self, shared: Any, messages: Sequence[Any], clients: int) -> Any:
+        if self.anchors != "shared" or not messages:
+            return shared
+        states = np.concatenate([*messages, shared.states])[:POOL]
+        return Pool(states, np.minimum(shared.filled + GIVEN_UP * len(messages), POOL))

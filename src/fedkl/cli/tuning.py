@@ -1,0 +1,162 @@
+"""The commands that choose settings."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fedkl import config, workers
+from fedkl.cli import console
+from fedkl.cli.options import seeds_of, settings_of
+from fedkl.errors import UserError
+from fedkl.progress import bar
+from fedkl.tuning import d_global, halving, results
+from fedkl.tuning.grid import describe, parse_grids, plain
+from fedkl.tuning.plan import Plan, read_plan, rungs
+
+
+def tune(options: argparse.Namespace) -> None:
+    seeds, settings = seeds_of(options), settings_of(options)
+    if options.halvings is not None and options.halvings < 0:
+        raise UserError(f"--halvings must be at least 0, not {options.halvings}")
+    candidates = parse_grids(options.grid, settings)
+
+    def configure(candidate: dict[str, Any], seed: int) -> config.Config:
+        chosen = settings | candidate
+        return config.preset(options.preset, options.algorithm, seed, chosen, options.plugin)
+
+    first = configure(candidates[0], seeds[0])
+    every = first.evaluation.every
+    plan = Plan(
+        **_origin(options),
+        algorithm=options.algorithm,
+        seeds=seeds,
+        rungs=rungs(first.federation.rounds, options.halvings, len(candidates), every),
+        evaluated_every=every,
+        candidates=tuple(candidates),
+    )
+    halving.create(options.run, plan, configure)
+    go_on_tuning(options.run)
+
+
+def go_on_tuning(path: Path) -> None:
+    """Goes on with a tuning, and prints the table of what was tried."""
+    plan = read_plan(path)
+    numbers = range(len(plan.candidates))
+    runs = [path / plan.name_of(number, seed) for number in numbers for seed in plan.seeds]
+    with bar(console.out, f"{len(runs)} runs, round", plan.rounds) as show_done:
+        came_to = halving.go_on(
+            path, plan, show=_show, tick=lambda: show_done(workers.rounds_done(runs))
+        )
+    everything = results.tried(path, plan, came_to)
+    winner = results.write_tried(path, plan, came_to, everything)
+    best = results.write_best(path, plan, plan.algorithm, winner.settings)
+    console.out.print(_table(plan, everything, winner))
+    steps = sum(sum(one.env_steps) for one in everything)
+    _show(
+        f"best for {plan.algorithm}: {describe(winner.settings)}; {steps:,} environment steps "
+        f"for all; written to {best}{_but_not(plan.settings)}"
+    )
+
+
+def tune_d_global(options: argparse.Namespace) -> None:
+    seeds, settings = seeds_of(options), settings_of(options)
+    factors = {
+        "--d-global-factor": options.d_global_factor,
+        "--d-local-factor": options.d_local_factor,
+    }
+    for name, factor in factors.items():
+        if not 0 < factor < math.inf:
+            raise UserError(f"{name} must be a finite number above 0, not {factor}")
+
+    def configure(algorithm: str, seed: int, own: dict[str, Any]) -> config.Config:
+        chosen = settings | own
+        return config.preset(options.preset, algorithm, seed, chosen, options.plugin)
+
+    # In this order, so that a setting that only FedKL has is answered with those there are.
+    without_penalty = configure(d_global.ALGORITHM, seeds[0], {})
+    distance = configure("fedkl", seeds[0], {}).algorithm.distance
+    plan = d_global.Plan(
+        **_origin(options),
+        seeds=seeds,
+        rounds=without_penalty.federation.rounds,
+        distance=distance,
+        d_local=without_penalty.learner.d_local,
+        d_global_factor=options.d_global_factor,
+        d_local_factor=options.d_local_factor,
+    )
+    own = {"algorithm.distance": distance}
+    d_global.create(options.run, plan, lambda seed: configure(d_global.ALGORITHM, seed, own))
+    go_on_measurement(options.run)
+
+
+def go_on_measurement(path: Path) -> None:
+    """Goes on with the measurement that d_global is made from, and says what came out."""
+    plan = d_global.read_plan(path)
+    runs = plan.runs(path)
+    with bar(console.out, f"{len(runs)} runs, round", plan.rounds * len(runs)) as show_done:
+        measured = d_global.go_on(
+            path, plan, show=_show, tick=lambda: show_done(workers.rounds_done(runs))
+        )
+    best = results.write_best(path, plan, "fedkl", measured.settings)
+    _show(
+        f"without the global penalty, with learner.d_local={plan.d_local:g}: mean distance "
+        f"({plan.distance}) {measured.distance:.4g} over {measured.rounds} rounds"
+    )
+    _show(f"for fedkl: {describe(measured.settings)}; written to {best}{_but_not(plan.settings)}")
+
+
+def _origin(options: argparse.Namespace) -> dict[str, Any]:
+    """What both plans say of the preset; paths hold from anywhere."""
+    preset = options.preset
+    return {
+        "preset": str(Path(preset).resolve()) if preset.endswith(".toml") else preset,
+        "plugins": tuple(str(path.resolve()) for path in options.plugin),
+        "settings": tuple(options.set),
+        "jobs": options.jobs,
+    }
+
+
+def _but_not(settings: Sequence[str]) -> str:
+    """That what held for all runs must be given again to hold for others."""
+    return f" (without --set {shlex.join(settings)})" if settings else ""
+
+
+def _show(line: str) -> None:
+    console.out.print(line, soft_wrap=True)
+
+
+def _table(plan: Plan, everything: Sequence[results.Tried], winner: results.Tried) -> Table:
+    """A row for each candidate: its settings, its scores, what it cost, how it ended."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right")
+    keys = list(plan.candidates[0])
+    names = [key.rpartition(".")[2] for key in keys]
+    for key, name in zip(keys, names, strict=True):
+        table.add_column(name if names.count(name) == 1 else key, overflow="fold")
+    for rung in plan.rungs:
+        table.add_column(f"round {rung}", justify="right")
+    table.add_column("steps", justify="right")
+    table.add_column("")
+    for one in everything:
+        dropped = plan.rungs[-1] not in one.rungs
+        table.add_row(
+            str(one.number),
+            *(plain(value) for value in one.settings.values()),
+            *(_number(one.means.get(rung)) for rung in plan.rungs),
+            f"{sum(one.env_steps):,}",
+            "dropped" if dropped else "best" if one is winner else "",
+        )
+    return table
+
+
+def _number(score: float | None) -> str:
+    if score is None:
+        return ""
+    return f"{score:.4g}" if math.isfinite(score) else "none"

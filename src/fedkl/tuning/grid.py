@@ -1,0 +1,115 @@
+"""A grid of settings, as the command line gives it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from fedkl.config import parse_assignment
+from fedkl.errors import UserError
+
+Candidate = dict[str, Any]
+"""Dotted key to value."""
+
+_JUDGE = ("world", "evaluation")
+"""Groups that say what the candidates are judged by."""
+
+
+def parse_grids(grids: Sequence[Sequence[str]], fixed: Collection[str]) -> list[Candidate]:
+    """The candidates of a grid, the values of the last axis changing fastest.
+
+    Args:
+        grids: an axis each: texts such as "learner.d_local=0.01,0.02", whose values move together.
+        fixed: keys whose values all candidates share.
+
+    Raises:
+        UserError: says what is wrong with the grid.
+
+    Example:
+        >>> parse_grids([["learner.optimiser=sgd,adam", "learner.learning_rate=0.1,0.2"]], ())
+        ... # doctest: +NORMALIZE_WHITESPACE
+        [{'learner.optimiser': 'sgd', 'learner.learning_rate': 0.1},
+         {'learner.optimiser': 'adam', 'learner.learning_rate': 0.2}]
+    """
+    axes, taken = [], {*fixed}
+    for texts in grids:
+        lists = [parse_values(text) for text in texts]
+        for key, values in lists:
+            _check_key(key)
+            if key in taken:
+                where = "in --set, too" if key in fixed else "twice in --grid"
+                raise UserError(f"{key} is given {where}; a setting has one place")
+            taken.add(key)
+            if len(values) != len(lists[0][1]):
+                raise UserError(
+                    f"the lists of one --grid must be of the same length: {lists[0][0]} has "
+                    f"{len(lists[0][1])} values, {key} has {len(values)}"
+                )
+        columns = [[(key, value) for value in values] for key, values in lists]
+        axes.append(list(zip(*columns, strict=True)))
+    candidates = [dict(itertools.chain(*point)) for point in itertools.product(*axes)]
+    for i, candidate in enumerate(candidates):
+        if candidate in candidates[:i]:
+            raise UserError(f"--grid has a candidate twice: {describe(candidate)}")
+    return candidates
+
+
+def parse_values(text: str) -> tuple[str, list[Any]]:
+    """A key and its values, each TOML or else a plain string.
+
+    Raises:
+        UserError: there is no key or no value.
+
+    Example:
+        >>> parse_values("learner.hidden=[32,32],[64,64]")
+        ('learner.hidden', [[32, 32], [64, 64]])
+    """
+    key, equals, values = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise UserError(f"'{text}' is not of the form dotted.key=value,value")
+    pieces = _split(values)
+    if not all(piece.strip() for piece in pieces):
+        raise UserError(f"--grid {text} lacks a value")
+    return key, [parse_assignment(f"{key}={piece}")[1] for piece in pieces]
+
+
+def describe(candidate: Candidate) -> str:
+    """A candidate in one line."""
+    return " ".join(f"{key}={plain(value)}" for key, value in candidate.items())
+
+
+def plain(value: Any) -> str:
+    """A value as it would be typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
+def _split(text: str) -> list[str]:
+    """Splits at commas that are in no brackets and no quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            pieces.append("")
+            continue
+        pieces[-1] += letter
+    return pieces
+
+
+def _check_key(key: str) -> None:
+    group, dot, _ = key.partition(".")
+    if key == "federation.rounds":
+        raise UserError("federation.rounds cannot be in a grid: all get the same; see --rounds")
+    if not dot or key == "algorithm.name" or group in _JUDGE:
+        raise UserError(
+            f"{key} cannot be in a grid: settings of an algorithm are chosen, not what it is "
+            "judged by"
+        )

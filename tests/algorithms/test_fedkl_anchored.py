@@ -1,0 +1,394 @@
+"""Anchors: where they come from, what they charge for, and how c_a follows what they measure."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedkl
+from fedkl import cli
+from fedkl.algorithms import Coefficient, FedKLAnchored, Measured
+from fedkl.algorithms.fedkl_anchored import BLOCKS, GIVEN_UP, POOL, Anchors, Pool
+from fedkl.errors import UserError
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import Policies, look, objective
+from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import Sharing
+from fedkl.learning.statistics import Moments, of_batch
+from fedkl.worlds import Chain
+
+KEY = jax.random.key(7)
+FEATURES = Chain.observation_size
+
+# Five features: two that go together, two that go apart, and one that never varies.
+MIXED = np.array(
+    [
+        [2.0, 1.5, 0.0, 0.0, 0.0],
+        [0.0, 0.5, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 1.0, -3.0, 0.0],
+        [0.0, 0.0, 0.0, 1.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+)
+CENTRE = np.array([1.0, -2.0, 10.0, 0.0, 4.0])
+SEEN = (np.random.default_rng(0).normal(size=(500, 5)) @ MIXED + CENTRE).astype(np.float32)
+
+
+def known(x=SEEN, products=True):
+    return of_batch(jnp.asarray(x), jnp.ones(len(x), bool), products)
+
+
+@pytest.fixture(scope="module")
+def discrete():
+    """A policy of two actions on five features."""
+    settings = LearnerSettings(hidden=(3,), output_scale=1.0)
+    return Policy(Chain(), settings, jax.random.key(1))
+
+
+@pytest.fixture
+def drawn(hand, discrete):
+    """All anchors of an iteration, one in each row."""
+
+    def prepare(algorithm, moments, clip=5.0, shared=(), key=KEY):
+        now = hand.now()._replace(
+            learner=LearnerSettings(observation_clip=clip),
+            policies=Policies(discrete, discrete),
+            shared=shared,
+            statistics=moments,
+        )
+        return algorithm.prepare(now, key)
+
+    return prepare
+
+
+def rows(anchors):
+    return np.asarray(anchors.states).reshape(-1, FEATURES)
+
+
+# Where anchors come from.
+
+
+def test_anchors_have_the_mean_and_the_covariance_of_all_observations(drawn):
+    """16,384 draws: a correlation that is estimated from them is off by 1/128 or less, usually."""
+    states = rows(drawn(FedKLAnchored(anchors_per_step=256), known(), clip=100.0))
+    assert len(states) == BLOCKS * 256
+    observed = states * SEEN.std(axis=0) + SEEN.mean(axis=0)
+    np.testing.assert_allclose(observed.mean(axis=0), SEEN.mean(axis=0), atol=0.15)
+    scale = np.outer(*2 * [SEEN.std(axis=0) + 1e-9])
+    np.testing.assert_allclose(
+        np.cov(observed, rowvar=False) / scale, np.cov(SEEN, rowvar=False) / scale, atol=0.05
+    )
+
+
+def test_a_feature_that_never_varied_stays_at_its_mean(drawn):
+    assert not rows(drawn(FedKLAnchored(), known()))[:, 4].any()
+
+
+def test_each_feature_of_an_anchor_is_normal(drawn):
+    states = rows(drawn(FedKLAnchored(), known(), clip=100.0))
+    for feature in range(4):
+        assert stats.kstest(states[:, feature], "norm").pvalue > 1e-3
+
+
+def test_with_deviations_alone_features_are_independent(drawn):
+    algorithm = FedKLAnchored(anchors="diagonal", anchors_per_step=256)
+    states = rows(drawn(algorithm, known(products=False)))
+    np.testing.assert_allclose(np.cov(states, rowvar=False), np.diag([1, 1, 1, 1, 0]), atol=0.05)
+    # In truth the first two go together, and the next two apart.
+    assert np.corrcoef(SEEN[:, :4], rowvar=False)[[0, 2], [1, 3]] == pytest.approx(
+        [0.95, -0.95], abs=0.02
+    )
+
+
+def test_anchors_are_clipped_like_observations(drawn):
+    """Of a normal, all but 68 per cent lie beyond 1."""
+    states = rows(drawn(FedKLAnchored(), known(), clip=1.0))
+    assert np.abs(states).max() == 1
+    beyond = (np.abs(states[:, :4]) == 1).mean()
+    assert beyond == pytest.approx(2 * stats.norm.sf(1), abs=0.03)
+
+
+def test_before_anybody_has_seen_anything_the_anchor_is_the_origin(drawn):
+    nothing = jax.tree.map(jnp.zeros_like, known())
+    assert not rows(drawn(FedKLAnchored(), nothing)).any()
+
+
+def test_every_iteration_draws_anew_and_a_key_repeats_itself(drawn):
+    one, again, other = (
+        rows(drawn(FedKLAnchored(), known(), key=jax.random.key(k))) for k in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, again)
+    assert (one[:, :4] != other[:, :4]).mean() > 0.99
+
+
+def test_moments_that_are_no_covariance_give_numbers(drawn):
+    """Of medians, three features may all go apart from each other, which no data do."""
+    impossible = Moments(jnp.array(10.0), jnp.zeros(5), jnp.full(5, 10.0), jnp.full(10, -10.0))
+    assert np.isfinite(rows(drawn(FedKLAnchored(), impossible))).all()
+
+
+def test_what_the_global_policy_says_is_at_hand_for_each_anchor(drawn, discrete):
+    anchors = drawn(FedKLAnchored(anchors_per_step=3), known())
+    assert anchors.states.shape == (BLOCKS, 3, FEATURES)
+    assert anchors.broadcast.shape == (BLOCKS, 3, 2)
+    np.testing.assert_allclose(
+        anchors.broadcast[5, 2], discrete.network(anchors.states[5, 2]), rtol=1e-5
+    )
+
+
+def test_products_are_kept_and_observations_sampled_only_where_they_are_used():
+    asks = {how: FedKLAnchored(anchors=how) for how in ("normal", "diagonal", "shared")}
+    assert [a.keeps_products for a in asks.values()] == [True, False, False]
+    assert [a.sampled for a in asks.values()] == [0, 0, GIVEN_UP]
+
+
+# What they charge for.
+
+
+def anchored_at(hand, numbers, c_a=1.0, step=0):
+    """Hooks look at pi = N(s/2 + 1/2, 1) and pi^t = N(-s, 2^2), on two anchors for each step."""
+    states = jnp.asarray(numbers, float).reshape(BLOCKS, 2, 1)
+    broadcast = hand.policies.broadcast.network(states)
+    return hand.at(step=step, c_a=c_a)._replace(prepared=Anchors(states, broadcast))
+
+
+def test_the_penalty_is_c_a_times_the_mean_kl_on_the_anchors_of_the_step(hand):
+    """KL(pi^t || pi) = -log 2 + (4 + (3 s / 2 + 1/2)^2) / 2 - 1/2: in states 3 and -1 that is
+    14 - log 2 and 2 - log 2. Step 67 takes the fourth block of 64."""
+    numbers = np.zeros((BLOCKS, 2))
+    numbers[3] = [3.0, -1.0]
+    at = anchored_at(hand, numbers, c_a=0.25, step=67)
+    assert float(FedKLAnchored().penalty(at)) == pytest.approx(0.25 * (8 - math.log(2)), rel=1e-5)
+    elsewhere = anchored_at(hand, numbers, c_a=0.25, step=66)
+    # In state 0: (4 + 1/4) / 2.
+    assert float(FedKLAnchored().penalty(elsewhere)) == pytest.approx(
+        0.25 * (2.125 - 0.5 - math.log(2)), rel=1e-5
+    )
+
+
+def test_where_the_client_is_does_not_matter(hand):
+    at = anchored_at(hand, np.ones((BLOCKS, 2)))
+    away = at._replace(batch=at.batch._replace(observation=100 * at.batch.observation))
+    assert float(FedKLAnchored().penalty(at)) == float(FedKLAnchored().penalty(away))
+
+
+@pytest.fixture(params=["gaussian", "categorical"])
+def case(request, hand, normal, discrete):
+    """A policy, and a penalty at any policy for pi^t = that policy, whose anchors are some."""
+    policy = {"gaussian": normal(0.5, 0.25, 0.5), "categorical": discrete}[request.param]
+    inputs = policy.network.weights[0].shape[0]
+    states = jax.random.normal(KEY, (BLOCKS, 4, inputs))
+    anchors = Anchors(states, policy.network(states))
+
+    def penalty(other):
+        at = hand.at(c_a=1.0)._replace(prepared=anchors, policy=other, global_policy=policy)
+        return FedKLAnchored().penalty(at)
+
+    return policy, jax.jit(penalty)
+
+
+def test_at_the_global_policy_the_penalty_and_its_gradient_are_0(case):
+    policy, penalty = case
+    assert float(penalty(policy)) == pytest.approx(0, abs=1e-6)
+    for leaf in jax.tree.leaves(jax.grad(penalty)(policy)):
+        np.testing.assert_allclose(leaf, 0, atol=1e-6)
+
+
+def test_elsewhere_the_penalty_pulls_back_and_more_so_the_further(case):
+    """Against its gradient the penalty falls, and the way leads to pi^t."""
+    policy, penalty = case
+    found = []
+    for size in (0.1, 0.2):
+        moved = jax.tree.map(lambda x, size=size: x + size, policy)
+        gradient = jax.grad(penalty)(moved)
+        back = jax.tree.map(lambda m, g: m - 0.01 * g, moved, gradient)
+        assert float(penalty(back)) < float(penalty(moved))
+        towards = sum(
+            float(jnp.vdot(g, m - p))
+            for g, m, p in zip(*map(jax.tree.leaves, (gradient, moved, policy)), strict=True)
+        )
+        assert towards > 0
+        found.append(float(penalty(moved)))
+    assert found[1] > 2 * found[0] > 0
+
+
+def test_it_is_what_is_taken_away_from_h(hand):
+    prepared = anchored_at(hand, np.zeros((BLOCKS, 2))).prepared
+    now = hand.now(c_a=2.0, c2=1.0)._replace(prepared=prepared)
+    h = objective(FedKLAnchored(), now, look(now, hand.policy, hand.batch, 0))
+    expected = hand.gain - hand.kl_local - 2 * (2.125 - 0.5 - math.log(2))
+    assert float(h) == pytest.approx(expected, rel=1e-5)
+
+
+# How c_a follows.
+
+
+@pytest.fixture
+def settled(hand, normal):
+    """c_a after a round from N(0, 1) to N(m, 1), wherever that is: KL is m^2 / 2."""
+
+    def after(algorithm, c_a, kl, travelled=0.1, **more):
+        moments = of_batch(jnp.array([[0.0], [1.0]]), jnp.ones(2, bool), True)
+        ended = hand.ended(
+            coefficients={"c_a": jnp.array(c_a), "c2": jnp.array(7.0)},
+            policy=normal(0.0, math.sqrt(2 * kl), 1.0),
+            global_policy=normal(0.0, 0.0, 1.0),
+            statistics=moments,
+            travelled=jnp.array(travelled),
+            **more,
+        )
+        coefficients = algorithm.settle(ended)
+        assert float(coefficients["c2"]) == 7
+        return float(coefficients["c_a"])
+
+    return after
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(0.0, 0.5), (0.27, 0.5), (0.275, 1), (0.3, 1), (0.329, 1), (0.331, 2)]
+)
+def test_c_a_halves_and_doubles_around_d_anchor(settled, kl, factor):
+    assert settled(FedKLAnchored(d_anchor=0.3), 0.5, kl) == pytest.approx(0.5 * factor)
+
+
+def test_c_a_stays_within_its_bounds(settled):
+    algorithm = FedKLAnchored(d_anchor=0.3, c_a_bounds=(0.1, 2.0))
+    assert settled(algorithm, 0.15, 0.0) == pytest.approx(0.1)
+    assert settled(algorithm, 1.5, 9.0) == 2
+
+
+@pytest.mark.parametrize("kl", [0.0, 9.0])
+def test_who_went_nowhere_has_measured_nothing(settled, kl):
+    assert settled(FedKLAnchored(), 0.5, kl, travelled=0.0) == 0.5
+
+
+def test_within_a_round_c_a_stays(hand):
+    at = hand.at(c_a=0.5, c2=7.0)
+    measured = Measured(jnp.array(9.0), jnp.array(9.0), jnp.array(9.0))
+    assert FedKLAnchored().adapt(at, measured) is at.coefficients
+
+
+def test_the_server_averages_c_a():
+    algorithm = FedKLAnchored(c_a=0.25, c_a_bounds=(0.125, 2.0))
+    assert algorithm.coefficients() == {"c_a": Coefficient(0.25, (0.125, 2.0), "averaged")}
+
+
+# Anchors that clients give up.
+
+
+def pool_of(states):
+    padded = np.zeros((POOL, FEATURES), np.float32)
+    padded[: len(states)] = states
+    return Pool(padded, np.int32(len(states)))
+
+
+def test_an_empty_pool_has_one_anchor_the_mean(drawn, discrete):
+    shared = FedKLAnchored(anchors="shared").shared(discrete)
+    assert shared.states.shape == (POOL, FEATURES)
+    assert shared.filled == 0
+    assert not rows(drawn(FedKLAnchored(anchors="shared"), known(), shared=shared)).any()
+
+
+def test_anchors_are_those_in_the_pool_and_all_of_them(drawn):
+    mine = np.arange(1, 11)[:, None] * np.ones((1, FEATURES), np.float32) / 10
+    states = rows(drawn(FedKLAnchored(anchors="shared"), known(), shared=pool_of(mine)))
+    assert {round(float(x), 3) for x in states[:, 0]} == {n / 10 for n in range(1, 11)}
+
+
+def a_message(value):
+    return np.full((GIVEN_UP, FEATURES), value, np.float32)
+
+
+def test_the_pool_keeps_the_newest_first(discrete):
+    algorithm = FedKLAnchored(anchors="shared")
+    pool = jax.device_get(algorithm.shared(discrete))
+    pool = algorithm.gather(pool, [a_message(1), a_message(2)], clients=9)
+    assert pool.filled == 2 * GIVEN_UP
+    pool = algorithm.gather(pool, [a_message(3)], clients=9)
+    assert pool.filled == 3 * GIVEN_UP
+    np.testing.assert_array_equal(pool.states[: 4 * GIVEN_UP, 0], np.repeat([3, 1, 2, 0], GIVEN_UP))
+    assert pool.states.shape == (POOL, FEATURES)
+    assert pool.states.dtype == np.float32
+
+
+def test_a_full_pool_loses_the_oldest(discrete):
+    """42 messages of 24 are 1008, the 43rd fills it up, the 44th pushes out."""
+    algorithm = FedKLAnchored(anchors="shared")
+    pool = jax.device_get(algorithm.shared(discrete))
+    for value in range(1, 45):
+        pool = algorithm.gather(pool, [a_message(value)], clients=9)
+    assert pool.filled == POOL
+    assert pool.states[0, 0] == 44
+    assert pool.states[-1, 0] == 2
+    assert (pool.states[:, 0] == 2).sum() == POOL - 42 * GIVEN_UP
+    assert 1 not in pool.states[:, 0]
+
+
+def test_nobodys_messages_leave_the_pool_alone(discrete):
+    algorithm = FedKLAnchored(anchors="shared")
+    pool = algorithm.shared(discrete)
+    assert algorithm.gather(pool, [], clients=9) is pool
+    assert FedKLAnchored().shared(discrete) == ()
+    assert FedKLAnchored().gather((), [(), ()], clients=9) == ()
+
+
+def test_a_client_sends_its_sample_and_nothing_else(hand):
+    sample = jnp.ones((GIVEN_UP, 1))
+    assert FedKLAnchored(anchors="shared").finish(hand.ended(own=(), sample=sample)) == ((), sample)
+    assert FedKLAnchored().finish(hand.ended(own=())) == ((), ())
+
+
+def test_c_a_follows_what_shared_anchors_measure(settled):
+    pool = Pool(np.ones((POOL, 1), np.float32), np.int32(3))
+    algorithm = FedKLAnchored(anchors="shared", d_anchor=0.3)
+    assert settled(algorithm, 0.5, 0.4, shared=pool) == 1
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("place", ["local", "none"])
+@pytest.mark.parametrize("anchors", ["normal", "diagonal", "shared"])
+def test_without_statistics_of_all_clients_there_are_no_anchors(place, anchors):
+    message = (
+        rf"^federation\.observation_statistics must be federated for fedkl-anchored, not {place}"
+    )
+    with pytest.raises(UserError, match=message):
+        FedKLAnchored(anchors=anchors).check(LearnerSettings(), Sharing(observations=place))
+    settings = {"federation.observation_statistics": place, "algorithm.anchors": anchors}
+    with pytest.raises(UserError, match=message):
+        fedkl.preset("probe-point", "fedkl-anchored", set=settings)
+
+
+def test_the_command_line_says_so_and_ends_with_2(capsys, tmp_path):
+    run = tmp_path / "run"
+    asked = ["train", "probe-point", "--algorithm", "fedkl-anchored", "--run", str(run)]
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([*asked, "--set", "federation.observation_statistics=none"])
+    assert exit_.value.code == 2
+    assert "federation.observation_statistics must be federated" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_bounds_of_c_a_the_wrong_way_round_are_refused():
+    with pytest.raises(UserError, match=r"^algorithm\.c_a_bounds must be in ascending order"):
+        FedKLAnchored(c_a_bounds=(2.0, 1.0))
+
+
+def test_shared_anchors_do_not_go_with_regions():
+    """Regions exchange models only."""
+    settings = {"aggregation.reduce": "grouped", "algorithm.anchors": "shared"}
+    with pytest.raises(
+        UserError, match=r"^aggregation\.reduce must not be grouped with fedkl-anch"
+    ):
+        fedkl.preset("probe-point", "fedkl-anchored", set=settings)
+
+
+def test_the_settings_are_leaves_that_compiled_code_takes():
+    numbers = jax.tree.leaves(FedKLAnchored(d_anchor=0.5, c_a=0.25, c_a_bounds=(0.125, 2.0)))
+    assert sorted(numbers) == [0.125, 0.25, 0.5, 2.0]
+    assert eqx.tree_equal(FedKLAnchored(), FedKLAnchored())

@@ -1,0 +1,108 @@
+"""Advantages and targets of an episode, by hand."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkl.learning.batches import batches
+from fedkl.learning.networks import MLP
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import Policies
+from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.trajectories import Trajectories
+from fedkl.worlds import PointTarget
+
+KEY = jax.random.key(0)
+LEARNER = LearnerSettings(
+    hidden=(),
+    discount=0.5,
+    gae_lambda=0.5,
+    bootstrap_truncation=False,
+    standardise_advantages=False,
+)
+
+
+class Settings(eqx.Module):
+    """Whatever holds the settings of local training."""
+
+    learner: LearnerSettings
+    critic: CriticSettings
+
+
+def linear(*weights, bias):
+    """A critic without hidden layers."""
+    made = MLP((len(weights), 1), KEY)
+    numbers = ((jnp.array(weights)[:, None],), (jnp.array([bias]),))
+    return eqx.tree_at(lambda n: (n.weights, n.biases), made, numbers)
+
+
+def an_episode(terminated_at=None):
+    """Three steps with observations 1, 2, 4 and 8 after them, and rewards 1, 2, 3."""
+    step = jnp.arange(3)[:, None]
+    ended = step == (3 if terminated_at is None else terminated_at)
+    return Trajectories(
+        observation=jnp.array([1.0, 2.0, 4.0])[:, None, None],
+        action=jnp.zeros((3, 1, 1)),
+        reward=jnp.array([[1.0], [2.0], [3.0]]),
+        terminated=ended,
+        mask=step <= (3 if terminated_at is None else terminated_at),
+        last_observation=jnp.array([[8.0]]),
+    )
+
+
+def learnt(critic, value_net, data, learner=LEARNER):
+    policy = Policy(PointTarget(), learner, KEY)
+    task = Settings(learner, critic)
+    return batches(task, Policies(policy, policy), value_net, None, data, data.reward)
+
+
+TOLD = {
+    # Time left is 1, 1/3 and -1/3, and values are observation + 3 * time: 4, 3 and 3, then 0.
+    # delta = 1 + 3/2 - 4, 2 + 3/2 - 3, 3 + 0 - 3 = -1.5, 0.5, 0; advantages fold in a quarter each.
+    "gae": ([-1.5 + 0.125, 0.5, 0.0], [4 - 1.375, 3.5, 3.0]),
+    # Discounted returns: 3, 2 + 3/2, 1 + 3.5/2.
+    "returns": ([-1.5 + 0.125, 0.5, 0.0], [2.75, 3.5, 3.0]),
+}
+
+
+@pytest.mark.parametrize("targets", TOLD)
+def test_after_the_limit_nothing_comes_for_a_critic_that_sees_it_coming(targets):
+    settings = CriticSettings(hidden=(), sees_time=True, targets=targets)
+    policy_batch, critic_batch = learnt(settings, linear(1.0, 3.0, bias=0.0), an_episode())
+    advantages, values = TOLD[targets]
+    np.testing.assert_allclose(policy_batch.advantage, advantages, atol=1e-6)
+    np.testing.assert_allclose(critic_batch.target, values, atol=1e-6)
+    np.testing.assert_allclose(
+        critic_batch.observation, [[1, 1], [2, 1 / 3], [4, -1 / 3]], rtol=1e-6
+    )
+    # The policy is not told.
+    np.testing.assert_array_equal(policy_batch.observation, [[1], [2], [4]])
+
+
+def test_a_critic_that_is_not_told_sees_the_observation_alone():
+    """The same values by state, 4, 3 and 3, come of no function of it; 2 everywhere does."""
+    policy_batch, critic_batch = learnt(
+        CriticSettings(hidden=()), linear(0.0, bias=2.0), an_episode()
+    )
+    # delta = 1 + 1 - 2, 2 + 1 - 2, 3 - 2
+    np.testing.assert_allclose(policy_batch.advantage, [0 + 1.25 / 4, 1.25, 1], rtol=1e-6)
+    np.testing.assert_array_equal(critic_batch.observation, [[1], [2], [4]])
+
+
+def test_a_true_end_before_the_limit_is_the_end_for_who_sees_the_time_too():
+    settings = CriticSettings(hidden=(), sees_time=True)
+    policy_batch, critic_batch = learnt(settings, linear(1.0, 3.0, bias=0.0), an_episode(1))
+    # delta = 1 + 3/2 - 4, 2 - 3; the third step is padding.
+    np.testing.assert_allclose(policy_batch.advantage, [-1.5 - 0.25, -1, 0], rtol=1e-6)
+    assert critic_batch.weight.tolist() == [1, 1, 0]
+
+
+def test_who_cannot_see_the_time_may_look_beyond_the_limit():
+    learner = LearnerSettings(hidden=(), discount=0.5, gae_lambda=0.5, standardise_advantages=False)
+    policy_batch, _ = learnt(
+        CriticSettings(hidden=()), linear(1.0, bias=0.0), an_episode(), learner
+    )
+    # values 1, 2, 4 and 8: delta = 1 + 1 - 1, 2 + 2 - 2, 3 + 4 - 4
+    np.testing.assert_allclose(policy_batch.advantage, [1 + 2.75 / 4, 2.75, 3], rtol=1e-6)
