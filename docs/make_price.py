@@ -2,8 +2,8 @@
 
 python docs/make_price.py IID HETEROGENEOUS PICTURE.png
 
-IID and HETEROGENEOUS are the directories of two comparisons with the same seeds and rounds: FedAvg on
-clients that are all alike, and several algorithms, FedAvg among them, on clients that differ.
+IID and HETEROGENEOUS are the directories of two comparisons with the same seeds and rounds: FedAvg
+on clients that are all alike, and several algorithms, FedAvg among them, on clients that differ.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_the_distance_is_that_of_the_last_iteration_that_counts(over, guarded, e
 
 
 def test_an_algorithm_is_shown_where_the_round_led_and_what_it_cost(over):
-    begun, trained, after = over(reported())
+    begun, trained, _ = over(reported())
     ended = trained.update.message
     assert float(ended.travelled) == 0.25 * 5
     moved = jax.tree.leaves(ended.move)

@@ -14,6 +14,7 @@ from fedkl.learning.critic import values
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.server.aggregation import Chain as Aggregation
 from fedkl.worlds import Bandit, Chain, PointTarget
+from fedkl.worlds.base import Transition
 
 KEY = jax.random.key(7)
 NO_STATISTICS = {"observations": "none", "rewards": "none"}
@@ -60,13 +61,16 @@ def bandit(algorithm):
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_alike_clients_find_the_best_arm(train, start, name):
     task = bandit(ALGORITHMS[name]())
-    model, client = start(task, **NO_STATISTICS)
+    # Anchors need statistics, in which the only observation, 1, becomes 0.
+    needs = name == "fedkl-anchored"
+    model, client = start(task, **NO_STATISTICS | ({"observations": "federated"} if needs else {}))
     model = federate(train, task, model, client, Bandit().clients(2, KEY), rounds=5)
-    chances = jax.nn.softmax(model.policy.network(jnp.ones(1)))
+    seen = jnp.zeros(1) if needs else jnp.ones(1)
+    chances = jax.nn.softmax(model.policy.network(seen))
     assert float(chances[2]) > 0.9
     # The critic's value is the policy's own mean reward by then.
     expected = float(chances @ jnp.array([0.0, 0.5, 1.0]))
-    assert float(values(model.critic, jnp.ones(1))) == pytest.approx(expected, abs=0.1)
+    assert float(values(model.critic, seen)) == pytest.approx(expected, abs=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +189,36 @@ def test_the_critic_learns_the_values_of_a_walk_that_is_cut_off(train, start):
 def test_without_bootstrapping_a_time_limit_is_worth_nothing(train, start):
     learnt = learnt_values(train, start, targets="returns", bootstrap_truncation=False)
     np.testing.assert_allclose(learnt, values_up_to_the_time_limit(), atol=0.05)
+
+
+class Clock(PointTarget):
+    """Whatever is done brings 1, four times: after step t the return to come is 4 - t."""
+
+    name: ClassVar[str] = "clock"
+    horizon: ClassVar[int] = 4
+
+    def step(self, params, state, action, key):
+        return Transition(state, jnp.ones(1), jnp.ones(()), jnp.asarray(False))
+
+
+@pytest.mark.parametrize("targets", ["gae", "returns"])
+def test_a_critic_that_sees_the_time_knows_how_much_is_to_come(train, start, targets):
+    """The share of time left is 1, 1/2, 0 and -1/2, and 2 + 2 times that is the value."""
+    critic = CriticSettings(
+        hidden=(), learning_rate=0.05, epochs=4, minibatch=64, targets=targets, sees_time=True
+    )
+    learner = LearnerSettings(
+        iterations=60,
+        steps=256,
+        epochs=1,
+        minibatch=256,
+        hidden=(),
+        learning_rate=1e-30,
+        discount=1.0,
+        bootstrap_truncation=False,
+    )
+    task = Task(Clock(), FedAvg(), learner, critic)
+    params = row(PointTarget().clients(1, KEY))
+    update = train(task, *start(task, **NO_STATISTICS), params, KEY).update
+    seen = jnp.array([[1.0, left] for left in (1.0, 0.5, 0.0, -0.5)])
+    np.testing.assert_allclose(values(update.model.critic, seen), [4, 3, 2, 1], atol=0.05)

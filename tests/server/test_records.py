@@ -58,7 +58,7 @@ def test_the_page_on_metrics_has_every_key_of_a_client_and_no_other():
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "scaffold"])
 def test_a_record_has_the_keys_of_its_type(tiny, algorithm):
     record = Federation(tiny(algorithm)).run_round()
-    assert set(record) == set(get_type_hints(Record)) - {"observations_shared", "simulators_replaced"}
+    assert set(record) == set(get_type_hints(Record)) - {"simulators_replaced"}
     for client in record["clients"]:
         assert set(client) == set(get_type_hints(ClientRecord))
 

@@ -59,7 +59,7 @@ class FedKLAnchored(Algorithm):
     name: ClassVar[str] = "fedkl-anchored"
     summary: ClassVar[str] = "adds c_a KL(pi^t || pi) on states drawn from the whole federation"
 
-    d_anchor: float = setting(0.3, "target KL(pi^t || pi) on anchors after a round", above=0)
+    d_anchor: float = setting(0.1, "target KL(pi^t || pi) on anchors after a round", above=0)
     c_a: float = setting(0.1, "first coefficient of the penalty on anchors", above=0)
     c_a_bounds: tuple[float, float] = setting((1e-3, 20.0), "range of c_a", above=0)
     anchors: str = setting(

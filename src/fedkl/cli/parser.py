@@ -226,8 +226,7 @@ def _add_theory(commands: _Commands) -> None:
         default="second-order-exact",
         metavar="NAME",
         help="paper, second-order, second-order-exact (the default), common-radius, line-search, "
-        "anchored, own-states, "
-        "qavg or pavg",
+        "anchored, own-states, qavg or pavg",
     )
     sub.add_argument("--rounds", type=int, default=100, metavar="R", help="default 100")
     sub.add_argument(

@@ -148,11 +148,10 @@ class Federation:
             "bytes_up": came.bytes_up,
             "bytes_down_regions": after.bytes_down,
             "bytes_up_regions": after.bytes_up,
+            "observations_shared": self.config.algorithm.sampled * len(came.accepted),
             "seconds": 0.0,
             **self.engine.report(),
         }
-        if sampled := self.config.algorithm.sampled:
-            record["observations_shared"] = sampled * len(came.accepted)
         record["seconds"] = time.perf_counter() - start
         return record
 

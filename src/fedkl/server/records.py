@@ -67,8 +67,8 @@ class Record(Returns, Diagnostics):
     bytes_up: int
     bytes_down_regions: int
     bytes_up_regions: int
+    observations_shared: int
     seconds: float
-    observations_shared: NotRequired[int]
     simulators_replaced: NotRequired[int]
 
 

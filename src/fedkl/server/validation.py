@@ -253,10 +253,12 @@ def _impossible_products(name: str, new: Moments) -> str | None:
     semidefinite (but for what float32 rounds)."""
     if new.products is None:
         return None
-    squares = np.asarray(new.squares, np.float64)
+    # The square of what hardly varies may be 0 in float32 where its product with another is not.
+    lost = float(new.count) * np.finfo(np.float32).tiny
+    squares = np.asarray(new.squares, np.float64) + lost
     i, j = pairs(len(squares))
     most = np.sqrt(squares[i] * squares[j])
-    if np.any(np.abs(new.products) > ROUNDED * most + np.finfo(np.float32).tiny):
+    if np.any(np.abs(new.products) > ROUNDED * most):
         return f"{name}.products are larger than the squares allow"
     whole = np.diag(np.ones(len(squares)))
     whole[i, j] = whole[j, i] = new.products / np.where(most > 0, most, 1.0)

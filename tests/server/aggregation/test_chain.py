@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from fedkl.errors import UserError
+from fedkl.learning.statistics import Moments, correlation, pairs
 from fedkl.server.aggregation import (
     SGD,
     Adam,
@@ -250,3 +251,103 @@ class TestSteps:
         for state in (chain.init(filled(0.0)), first.state):
             assert all(isinstance(leaf, np.ndarray | np.generic) for leaf in jax.tree.leaves(state))
         assert jax.tree.structure(chain.init(filled(0.0))) == jax.tree.structure(first.state)
+
+
+class TestProducts:
+    """Where statistics hold products of features, the server merges or reduces these, too."""
+
+    ROBUST: ClassVar = [Median(), TrimmedMean(), GeometricMedian(), Krum()]
+
+    @staticmethod
+    def seen(data):
+        """The moments of data as a client sends them, with products."""
+        data = np.asarray(data, np.float64)
+        d = data - data.mean(0)
+        i, j = pairs(data.shape[1])
+        products = (d[:, i] * d[:, j]).sum(0)
+        return Moments(np.float64(len(data)), data.mean(0), (d**2).sum(0), products)
+
+    def merged(self, filled, update, known, news, reducer):
+        """The server's statistics after a round in which each client sends some."""
+        model = eqx.tree_at(lambda m: m.observations, filled(0.0), known)
+        updates = {
+            c: eqx.tree_at(
+                lambda u: u.model.observations, update(0.0), jax.tree.map(np.float32, new)
+            )
+            for c, new in enumerate(news)
+        }
+        return aggregate(model, updates, Chain((), reducer, NoStep())).model.observations
+
+    def nothing(self, features=3):
+        return jax.tree.map(np.zeros_like, self.seen(np.zeros((1, features))))
+
+    def data(self, rng, rows=400):
+        mixing = np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 2.0]])
+        return rng.normal(size=(rows, 3)) @ mixing + np.array([1.0, -2.0, 5.0])
+
+    def test_the_mean_merges_the_covariance_of_all_data_together(self, filled, update):
+        rng = np.random.default_rng(3)
+        parts = [self.data(rng, n) for n in (50, 7, 120)]
+        known, *news = map(self.seen, parts)
+        found = self.merged(filled, update, known, news, Mean())
+        everything = np.concatenate(parts)
+        i, j = pairs(3)
+        expected = np.cov(everything, rowvar=False, bias=True)[i, j]
+        np.testing.assert_allclose(found.products / found.count, expected, atol=1e-5)
+        assert found.products.dtype == np.float64
+
+    def test_the_median_of_two_clients_by_hand(self, filled, update):
+        """Means (0, 0) and (4, 2), both of (co)variance 1: of products 1 and 1 + 8 the median is 5,
+        less that of the means, 2 times 1."""
+        low = self.seen([[-1.0, -1.0], [1.0, 1.0]])
+        high = self.seen([[3.0, 1.0], [5.0, 3.0]])
+        found = self.merged(filled, update, self.nothing(2), [low, high], Median())
+        assert found.products / found.count == pytest.approx([3.0])
+        assert found.squares / found.count == pytest.approx([5.0, 2.0])
+
+    @pytest.mark.parametrize("reducer", ROBUST, ids=lambda r: r.name)
+    def test_where_clients_agree_a_robust_reducer_merges_like_the_mean(
+        self, filled, update, reducer
+    ):
+        news = [self.seen(self.data(np.random.default_rng(4)))] * 5
+        robust, exact = (
+            self.merged(filled, update, self.nothing(), news, r) for r in (reducer, Mean())
+        )
+        np.testing.assert_allclose(robust.products, exact.products, rtol=1e-6, atol=1e-3)
+
+    @pytest.mark.parametrize("reducer", ROBUST, ids=lambda r: r.name)
+    def test_one_liar_among_many_hardly_moves_them(self, filled, update, reducer):
+        rng = np.random.default_rng(5)
+        honest = [self.seen(self.data(rng)) for _ in range(7)]
+        liar = self.seen(rng.normal(size=(400, 3)) @ np.full((3, 3), 1e4))
+        known = self.seen(self.data(rng))
+        found = self.merged(filled, update, known, [*honest, liar], reducer)
+        np.testing.assert_allclose(correlation(found)[0, 1:], [0.8, 0.0], atol=0.15)
+
+    @pytest.mark.parametrize("reducer", ROBUST, ids=lambda r: r.name)
+    def test_whatever_clients_send_a_product_stays_within_what_the_squares_allow(
+        self, filled, update, reducer
+    ):
+        rng = np.random.default_rng(6)
+        i, j = pairs(3)
+        for _ in range(20):
+            news = [
+                self.seen(rng.normal(size=(5, 3)) @ rng.normal(0, 3, (3, 3)) + rng.normal(0, 3, 3))
+                for _ in range(5)
+            ]
+            found = self.merged(filled, update, self.nothing(), news, reducer)
+            most = np.sqrt(found.squares[i] * found.squares[j])
+            assert (np.abs(found.products) <= most * (1 + 1e-9)).all()
+
+    @pytest.mark.parametrize("reducer", [Mean(), *ROBUST], ids=lambda r: r.name)
+    def test_one_feature_has_none(self, filled, update, reducer):
+        news = [self.seen([[1.0], [2.0], [float(n)]]) for n in range(5)]
+        found = self.merged(filled, update, self.nothing(1), news, reducer)
+        assert found.products.shape == (0,)
+        assert found.count == 15
+
+    @pytest.mark.parametrize("reducer", [Mean(), Median()], ids=lambda r: r.name)
+    def test_clients_without_data_change_none(self, filled, update, reducer):
+        known = self.seen(self.data(np.random.default_rng(7)))
+        found = self.merged(filled, update, known, [self.nothing()] * 2, reducer)
+        np.testing.assert_allclose(found.products, known.products, rtol=1e-12)
