@@ -13,10 +13,10 @@ env: .venv/.complete
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
 
-# Two algorithms on heterogeneous Reacher, side by side; going on where it was stopped.
+# Three algorithms on heterogeneous Reacher, side by side; going on where it was stopped.
 demo: env
 	@if [ -f runs/demo/compare.toml ]; then $(BIN)/fedkl resume runs/demo; \
-	else $(BIN)/fedkl compare demo --algorithms fedkl fedavg --seeds 1 --jobs 2 --run runs/demo; fi
+	else $(BIN)/fedkl compare demo --algorithms fedavg fedkl fedkl-anchored --seeds 1 --jobs 2 --run runs/demo; fi
 
 lint: env
 	$(BIN)/ruff check .

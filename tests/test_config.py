@@ -17,8 +17,14 @@ from fedkl.server.selection import SELECTORS
 
 
 @pytest.mark.parametrize("name", config.presets())
-@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
 def test_every_preset_works_with_every_algorithm_and_survives_toml(name, algorithm):
+    if algorithm == "fedkl-anchored" and name.endswith("-authors"):
+        with pytest.raises(
+            fedkl.UserError, match=r"^federation\.observation_statistics must be fed"
+        ):
+            fedkl.preset(name, algorithm)
+        return
     resolved = fedkl.preset(name, algorithm)
     text = tomli_w.dumps(resolved.mapping())
     again = config.from_mapping(tomllib.loads(text))
@@ -32,7 +38,7 @@ def test_every_preset_has_a_line_about_it(name):
 
 
 def test_the_paper_preset_has_the_papers_numbers():
-    c = fedkl.preset("reacher-init-state")
+    c = fedkl.preset("reacher-init-state-paper")
     assert (c.federation.clients, c.federation.clients_per_round, c.federation.rounds) == (
         60,
         3,
@@ -42,8 +48,11 @@ def test_the_paper_preset_has_the_papers_numbers():
     assert (c.learner.minibatch, c.learner.learning_rate, c.learner.d_local) == (64, 0.001, 0.01)
     assert (c.learner.discount, c.learner.gae_lambda) == (0.99, 0.95)
     assert (c.algorithm.d_global, c.algorithm.c1) == (0.6, 0.001)
-    assert fedkl.preset("reacher-init-state", "fedprox").algorithm.mu == 0.02
-    assert fedkl.preset("reacher-init-state", "fmarl").algorithm.decay == 0.9999
+    assert (c.algorithm.c1_adapted, c.learner.optimiser) == ("iteration", "sgd")
+    assert not c.critic.sees_time
+    assert c.federation.personal == "none"
+    assert fedkl.preset("reacher-init-state-paper", "fedprox").algorithm.mu == 0.02
+    assert fedkl.preset("reacher-init-state-paper", "fmarl").algorithm.decay == 0.9999
     assert c.learner.guard
 
 
@@ -273,6 +282,31 @@ def test_a_plugin_that_was_edited_replaces_what_it_registered(tmp_path, monkeypa
 def test_a_missing_plugin_is_named():
     with pytest.raises(fedkl.UserError, match=r"the plugin .*gone.py is not a file"):
         fedkl.preset("probe-point", plugins=["gone.py"])
+
+
+def test_a_critic_that_sees_the_time_takes_the_limit_for_the_end():
+    seeing = {"critic.sees_time": True, "learner.bootstrap_truncation": True}
+    message = r"^critic\.sees_time needs learner\.bootstrap_truncation = false"
+    with pytest.raises(fedkl.UserError, match=message):
+        fedkl.preset("probe-point", set=seeing)
+    seen = fedkl.preset("probe-point", set=seeing | {"learner.bootstrap_truncation": False})
+    assert seen.critic.sees_time
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("fedkl", {"algorithm.c1_adapted": "ramp", "federation.personal": "action-bias"}),
+        ("fedkl-anchored", {"algorithm.anchors": "shared", "algorithm.d_anchor": 0.25}),
+        ("fedavg", {"critic.sees_time": True, "learner.bootstrap_truncation": False}),
+    ],
+)
+def test_what_a_client_keeps_and_is_anchored_to_survives_toml(algorithm, settings):
+    resolved = fedkl.preset("probe-point", algorithm, set=settings)
+    again = config.from_mapping(tomllib.loads(tomli_w.dumps(resolved.mapping())))
+    assert again.mapping() == resolved.mapping()
+    assert again.federation.sharing() == resolved.federation.sharing()
+    assert again.critic.sees_time == resolved.critic.sees_time
 
 
 def test_every_setting_has_a_line_of_help():

@@ -121,6 +121,21 @@ def unplugged_run_ends_the_same(config, tmp_path):
     assert_same_run(whole, broken)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("fedkl", {"federation__personal": "action-bias", "algorithm__c1_adapted": "round"}),
+        ("scaffold", {"federation__personal": "last-layer"}),
+        ("fedkl-anchored", {"world__name": "probe-chain", "learner__iterations": 1}),
+        ("fedkl-anchored", {"algorithm__anchors": "shared", "federation__personal": "last-layer"}),
+    ],
+    ids=["action-bias", "last-layer", "anchors of five features", "shared anchors"],
+)
+def test_personal_parts_and_anchors_survive(tiny, tmp_path, algorithm, settings):
+    small = {"federation__rounds": 4, "learner__hidden": [3], "critic__hidden": [2]}
+    unplugged_run_ends_the_same(tiny(algorithm, **small | settings), tmp_path)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_stopped_after_a_round_goes_on_to_the_same_bits(tiny, tmp_path, algorithm):
     config = tiny(algorithm, federation__rounds=5, checkpoint__every=100, evaluation__every=2)

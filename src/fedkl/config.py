@@ -243,8 +243,12 @@ def _check(config: Config) -> None:
     config.algorithm.check(config.learner, config.federation.sharing())
     config.selection.check(n, k)
     config.aggregation.check(n, k)
-    shares = type(config.algorithm).shared is not Algorithm.shared
-    if shares and isinstance(config.aggregation.reduce, Grouped):
+    if config.federation.personal == "last-layer" and not config.learner.hidden:
+        raise UserError(
+            "federation.personal must not be last-layer where learner.hidden is empty: of one layer "
+            "that stays at home nothing is left to share"
+        )
+    if config.algorithm.shares and isinstance(config.aggregation.reduce, Grouped):
         raise UserError(
             f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
             f"exchange models, and this algorithm shares more than a model through the server"

@@ -144,7 +144,7 @@ def test_a_relative_file_is_found_from_where_best_toml_is(tmp_path, monkeypatch,
 
 def test_d_global_is_measured_in_fedkls_distance_and_written(tmp_path, capsys, made_up):
     """The figure-eight has d_local 0.0002 without a global penalty, and 0.0003 with FedKL's."""
-    made_up(lambda name, round: {"distance_global": 0.1 * round}, 3)
+    made_up(lambda name, round: {"clients": [{"distance_global": 0.1 * round}]}, 3)
     path = tmp_path / "measured"
     code, out, err = call(
         capsys, "tune-d-global", "figure-eight", "--seeds", 2, "--rounds", 3, "--run", path
@@ -164,7 +164,7 @@ def test_d_global_is_measured_in_fedkls_distance_and_written(tmp_path, capsys, m
 
 
 def test_d_global_takes_its_factors_from_the_command_line(tmp_path, capsys, made_up):
-    made_up(lambda name, round: {"distance_global": 0.5}, 2)
+    made_up(lambda name, round: {"clients": [{"distance_global": 0.5}]}, 2)
     code, out, _ = call(
         capsys, "tune-d-global", "probe-point", "--rounds", 2, "--d-global-factor", 2,
         "--d-local-factor", 1, "--set", "algorithm.distance=kl", "--run", tmp_path / "measured",

@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 
+from fedkl.algorithms import ALGORITHMS
 from fedkl.clients.carry import Start
 from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
@@ -55,7 +56,7 @@ def alone(config, client, model=None):
     )
 
 
-@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
 def test_a_network_client_would_send_and_keep_the_same_bits(tiny, algorithm):
     config = tiny(algorithm)
     answers, states = trained(config, [0, 3])
@@ -77,6 +78,30 @@ def test_clients_vmapped_together_give_the_same_update_up_to_rounding(tiny):
         )
         for a, b in pairs:
             assert np.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("fedkl", {"federation__personal": "action-bias", "algorithm__c1_adapted": "round"}),
+        ("scaffold", {"federation__personal": "last-layer"}),
+        ("fedkl-anchored", {"federation__personal": "last-layer"}),
+        ("fedkl-anchored", {"algorithm__anchors": "shared"}),
+    ],
+    ids=["action-bias", "control variates", "anchors", "shared anchors"],
+)
+def test_personal_parts_and_anchors_are_vmapped_like_all_else(tiny, algorithm, settings):
+    small = settings | {"learner__hidden": [3], "critic__hidden": [2], "world__spread": 1.0}
+    (singly, kept), (together, others) = (
+        trained(tiny(algorithm, federation__clients_at_once=n, **small), [0, 1, 3]) for n in (1, 2)
+    )
+    for ours, theirs in ((singly, together), (kept, others)):
+        assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    if "federation__personal" in settings:
+        own = [float(kept[n].personal.network.biases[-1][0]) for n in (0, 3)]
+        assert own[0] != own[1]
 
 
 def test_a_client_does_not_depend_on_who_else_is_selected(tiny):

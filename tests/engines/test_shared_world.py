@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkl.algorithms import FedKL, Scaffold
+from fedkl.algorithms import FedKL, FedKLAnchored, Scaffold
 from fedkl.clients.carry import Start
 from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
@@ -75,7 +75,9 @@ class Walk(SharedWorld):
 class Bench:
     """An engine with a fresh federation, ready to train a round."""
 
-    def __init__(self, world, clients=(0, 1, 2), at_once=1, algorithm=None, **learner):
+    def __init__(
+        self, world, clients=(0, 1, 2), at_once=1, algorithm=None, personal="none", **learner
+    ):
         usual = {
             "iterations": 3,
             "steps": 32,
@@ -87,7 +89,7 @@ class Bench:
         }
         critic = CriticSettings(hidden=(4,), epochs=2, minibatch=16)
         self.task = Task(world, algorithm or FedKL(), LearnerSettings(**usual | learner), critic)
-        self.model, self.first = fresh(self.task, Sharing(), jax.random.key(0))
+        self.model, self.first = fresh(self.task, Sharing(personal=personal), jax.random.key(0))
         self.engine = InSharedWorld(self.task, self.first, at_once)
         self.clients = list(clients)
         self.jobs = []
@@ -364,6 +366,37 @@ def test_a_client_whose_new_state_is_not_finite_fails_and_keeps_its_old_one(benc
         assert answer.reason.endswith("is not finite")
     here.engine.keep(1, [])
     assert here.engine.save() == {}
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_who_has_a_personal_part_acts_with_it_here_too(bench, at_once):
+    """Clients 0 and 2 want -1 and 1; all that they do not share is a bias."""
+    here = bench(Points(), at_once=at_once, personal="action-bias", hidden=(3,))
+    for answer in here.train():
+        assert answer.update.model.policy.network.biases[-1] is None
+    states = here.states()
+    own = [float(states[n].personal.network.biases[-1][0]) for n in range(3)]
+    assert own[0] < -0.02 < 0.02 < own[2]
+    here.evaluate(1, True)
+    (job,) = here.jobs[-1]
+    assert [float(actor.biases[-1][0]) for actor in job.actors] == pytest.approx(own, rel=1e-5)
+
+
+@pytest.mark.parametrize("anchors", ["normal", "shared"])
+def test_anchors_are_drawn_in_a_shared_world_too(bench, anchors):
+    algorithm = FedKLAnchored(anchors=anchors)
+    here = bench(Walk(), algorithm=algorithm, hidden=(3,), iterations=2)
+    for update, metrics in here.train():
+        assert np.isfinite(metrics["kl_local"]).all()
+        products = update.model.observations.products
+        if anchors == "shared":
+            assert products is None
+            assert update.message.shape == (24, 2)
+            assert np.abs(update.message).max() > 0
+        else:
+            assert products.shape == (1,)
+            assert products[0] != 0
+            assert update.message == ()
 
 
 def test_other_work_is_refused_by_name(bench):

@@ -51,7 +51,7 @@ class Ended(NamedTuple):
     distance_global: Float[Array, ""]
     """From pi^t, after the last iteration that counts."""
     sample: Float[Array, "s o"] | None
-    """Some of the last iteration's observations, standardised, if the algorithm asks for them."""
+    """Some of the last iteration's observations, if the algorithm asks for them."""
     statistics: Moments | None
     """What observations are standardised with now."""
     key: PRNGKeyArray
@@ -78,8 +78,18 @@ class Algorithm(eqx.Module):
 
     @property
     def sampled(self) -> int:
-        """How many of its last observations a client hands to `finish`."""
+        """How many of its last observations a client hands to `finish`, which sends them."""
         return 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether more than a model goes through the server."""
+        return type(self).shared is not Algorithm.shared
+
+    @property
+    def bounds_messages(self) -> bool:
+        """Whether messages are held to `federation.max_message_norm`."""
+        return True
 
     def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
         """Refuses a learner, or a way of sharing, that the algorithm cannot work with.
@@ -115,7 +125,10 @@ class Algorithm(eqx.Module):
         return at.coefficients
 
     def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
-        """The coefficients after a round, for those that are adapted once in it."""
+        """The coefficients after a round, for those that are adapted once in it.
+
+        Not asked where the guard let a client go nowhere: it has measured nothing.
+        """
         return ended.coefficients
 
     def finish(self, ended: Ended) -> tuple[PyTree, PyTree]:

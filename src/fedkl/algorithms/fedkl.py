@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Float
 
 from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
@@ -54,6 +53,11 @@ class FedKL(Algorithm):
                 "algorithm.c1_cap_by_advantage must be false where algorithm.c1_adapted is round: "
                 "the cap is an iteration's"
             )
+        if self.c1_across_rounds == "reset" and self.c1_adapted == "round":
+            raise UserError(
+                "algorithm.c1_across_rounds must not be reset where algorithm.c1_adapted is round: "
+                "c1 would never be anything but algorithm.c1"
+            )
 
     def coefficients(self) -> dict[str, Coefficient]:
         return {"c1": Coefficient(self.c1, self.c1_bounds, self.c1_across_rounds)}
@@ -78,5 +82,4 @@ class FedKL(Algorithm):
             return ended.coefficients
         c1 = ended.coefficients["c1"]
         after = towards_target(c1, ended.distance_global, self.d_global, self.c1_bounds)
-        # A client that the guard let go nowhere has measured nothing.
-        return ended.coefficients | {"c1": jnp.where(ended.travelled > 0, after, c1)}
+        return ended.coefficients | {"c1": after}

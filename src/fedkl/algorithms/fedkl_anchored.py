@@ -18,7 +18,7 @@ from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Iteration, Local
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.sharing import FEDERATED, Sharing
-from fedkl.learning.statistics import Moments, correlation
+from fedkl.learning.statistics import Moments, correlation, standardise
 from fedkl.settings import setting
 
 BLOCKS = 64
@@ -32,7 +32,7 @@ POOL = 1024
 
 
 class Pool(NamedTuple):
-    """Standardised observations that clients have given up, the newest first."""
+    """Observations that clients have given up, the newest first."""
 
     states: Float[AnyArray, "p o"]
     filled: Int[AnyArray, ""]
@@ -82,6 +82,15 @@ class FedKLAnchored(Algorithm):
     def sampled(self) -> int:
         return GIVEN_UP if self.anchors == "shared" else 0
 
+    @property
+    def shares(self) -> bool:
+        return self.anchors == "shared"
+
+    @property
+    def bounds_messages(self) -> bool:
+        # Observations have the scale that they have, and are clipped where they are used.
+        return not self.shares
+
     def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
         if sharing.observations != FEDERATED:
             raise UserError(
@@ -114,8 +123,7 @@ class FedKLAnchored(Algorithm):
         states = self._draw(ended.shared, ended.statistics, clip, MEASURED_ON, ended.key)
         measured = jnp.mean(ended.global_policy(states).kl(ended.policy(states)))
         after = towards_target(c_a, measured, self.d_anchor, self.c_a_bounds)
-        # A client that the guard let go nowhere has measured nothing.
-        return ended.coefficients | {"c_a": jnp.where(ended.travelled > 0, after, c_a)}
+        return ended.coefficients | {"c_a": after}
 
     def _draw(
         self, shared: Any, known: Moments | None, clip: Scalar, number: int, key: PRNGKeyArray
@@ -123,13 +131,18 @@ class FedKLAnchored(Algorithm):
         """Anchors, standardised like observations."""
         assert known is not None
         if self.anchors == "shared":
-            # While nobody has given up anything, the one anchor is the mean of observations.
+            # While nobody has given up anything, the one anchor is an observation of zeros.
             filled = jnp.maximum(shared.filled, 1)
-            return shared.states[jax.random.randint(key, (number,), 0, filled)]
-        values, vectors = jnp.linalg.eigh(correlation(known))
-        factor = vectors * jnp.sqrt(jnp.maximum(values, 0.0))
-        noise = jax.random.normal(key, (number, values.shape[0]))
-        return jnp.clip(noise @ factor.T, -clip, clip)
+            drawn = shared.states[jax.random.randint(key, (number,), 0, filled)]
+            return standardise(known, drawn, clip)
+        together, noise = correlation(known), jax.random.normal(key, (number, *known.mean.shape))
+        if self.anchors == "diagonal":
+            return jnp.clip(noise * jnp.sqrt(jnp.diag(together)), -clip, clip)
+        values, vectors = jnp.linalg.eigh(together)
+        # The symmetric root: that of a slightly different matrix differs slightly, whatever becomes
+        # of the order and the signs of eigenvectors.
+        root = (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T
+        return jnp.clip(noise @ root, -clip, clip)
 
     def shared(self, policy: Policy) -> Pool | tuple[()]:
         if self.anchors != "shared":

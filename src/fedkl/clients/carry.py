@@ -49,7 +49,7 @@ class Carry(NamedTuple):
     replay: critic.CriticBatch | None
     """The previous iteration's critic batch, when it is replayed."""
     sample: Float[Array, "s o"] | None
-    """Some of the iteration's observations, standardised, if the algorithm asks for them."""
+    """Some of the iteration's observations, if the algorithm asks for them."""
 
 
 class Cleaned(NamedTuple):

@@ -23,7 +23,11 @@ def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trai
     """
     model, client, _ = start
     ended = _ended(task, start, end, metrics)
-    coefficients = task.algorithm.settle(ended)
+    settled = task.algorithm.settle(ended)
+    moved = ended.travelled > 0
+    coefficients = {
+        name: jnp.where(moved, settled[name], before) for name, before in end.coefficients.items()
+    }
     own, message = task.algorithm.finish(ended)
     update = Update(
         model=Model(

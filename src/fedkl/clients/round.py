@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from fedkl.arrays import Array
 from fedkl.clients.carry import (
@@ -39,7 +39,6 @@ from fedkl.learning.policy_optimisation import (
     Local,
     Measured,
     Policies,
-    PolicyBatch,
     gradient_steps,
     improve_policy,
     look,
@@ -174,7 +173,7 @@ def improve(
         observations=observations,
         rewards=rewards,
         replay=None if carry.replay is None else critic_batch,
-        sample=_sample(task, policy_batch, for_sample),
+        sample=_sample(task, cleaned.observation, data.mask, for_sample),
     )
     return carried, _with_replay(carry.replay, critic_batch), metrics
 
@@ -209,13 +208,17 @@ def _add(moments: Moments | None, x: Array, mask: Array) -> Moments | None:
     return statistics.merge(moments, new)
 
 
-def _sample(task: Task, batch: PolicyBatch, key: PRNGKeyArray) -> Float[Array, "s o"] | None:
+def _sample(
+    task: Task, observation: Float[Array, "h n o"], mask: Bool[Array, "h n"], key: PRNGKeyArray
+) -> Float[Array, "s o"] | None:
     """Some of an iteration's observations, for whoever asks for them."""
-    if not task.algorithm.sampled:
+    number = task.algorithm.sampled
+    if not number:
         return None
-    number = (task.algorithm.sampled,)
-    which = jax.random.choice(key, batch.weight.shape[0], number, p=batch.weight)
-    return batch.observation[which]
+    # The largest of random numbers, padding last: different ones as far as there are so many.
+    lots = jnp.where(mask, jax.random.uniform(key, mask.shape), -1.0).reshape(-1)
+    first = jnp.argsort(-lots)[jnp.arange(number) % jnp.maximum(jnp.sum(mask), 1)]
+    return observation.reshape(-1, observation.shape[-1])[first]
 
 
 def _with_replay(

@@ -47,14 +47,12 @@ def batches(
     learner = task.learner
     observation = statistics.standardise(seen, data.observation, learner.observation_clip)
     last = statistics.standardise(seen, data.last_observation, learner.observation_clip)
-    if task.critic.sees_time:  # then the limit ends an episode: nothing comes after it
-        seen_by_critic = critic.with_time(observation)
-        value = critic.values(value_net, seen_by_critic)
-        last_value = jnp.zeros(value.shape[1:])
+    seen_by_critic = critic.with_time(observation) if task.critic.sees_time else observation
+    value = critic.values(value_net, seen_by_critic)
+    if learner.bootstrap_truncation:  # no config has that and a critic that sees the time left
+        last_value = critic.values(value_net, last)
     else:
-        seen_by_critic = observation
-        value = critic.values(value_net, observation)
-        last_value = critic.values(value_net, last) * learner.bootstrap_truncation
+        last_value = jnp.zeros(value.shape[1:])
     after = (last_value, data.terminated, data.mask, learner.discount)
     gain = advantage.advantages(reward, value, *after, learner.gae_lambda)
     if task.critic.targets == "gae":

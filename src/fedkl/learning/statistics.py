@@ -65,7 +65,9 @@ def of_batch(
     if not products:
         return Moments(count, mean, squares)
     deviations = jnp.reshape(w * (x - mean), (-1, x.shape[-1]))
-    return Moments(count, mean, squares, (deviations.T @ deviations)[pairs(x.shape[-1])])
+    # As exact as the squares, also where an accelerator would round more.
+    whole = jnp.matmul(deviations.T, deviations, precision=jax.lax.Precision.HIGHEST)
+    return Moments(count, mean, squares, whole[pairs(x.shape[-1])])
 
 
 def without_outliers(
@@ -118,6 +120,7 @@ def merge(a: Moments, b: Moments) -> Moments:
     share = b.count / (count + (count == 0))
     shift = b.mean - a.mean
     products = None
+    assert (a.products is None) == (b.products is None)
     if a.products is not None and b.products is not None:
         i, j = pairs(shift.shape[-1])
         products = a.products + b.products + a.count * share * shift[i] * shift[j]

@@ -33,6 +33,8 @@ class Replies(NamedTuple):
     accepted: dict[int, Trained]
     rejected: dict[int, str]
     """Why the others were left out."""
+    answers: int
+    """All that came, also those that were not accepted."""
     bytes_down: int
     bytes_up: int
 
@@ -76,7 +78,7 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, retries: i
                 rejected[client] = problem
     down = size_in_bytes(model)
     up = down - size_in_bytes(model.shared) + size_in_bytes(limits.message) + np.float32().nbytes
-    return Replies(accepted, rejected, sent * down, answered * up)
+    return Replies(accepted, rejected, answered, sent * down, answered * up)
 
 
 def _jobs(asked: Asked, clients: Sequence[int], attempt: int, model: Model) -> list[Job]:

@@ -67,7 +67,7 @@ def limits_of(config: Config, model: Model, client: ClientState) -> Limits:
         iterations=learner.iterations,
         max_relative_norm=settings.max_relative_norm,
         max_statistics_factor=settings.max_statistics_factor,
-        max_message_norm=settings.max_message_norm,
+        max_message_norm=settings.max_message_norm if config.algorithm.bounds_messages else np.inf,
         coefficients={
             # One that starts out of bounds stays there while the guard rolls all iterations back.
             name: (min(c.first, c.bounds[0]), max(c.first, c.bounds[1]))

@@ -129,7 +129,13 @@ def go_on(
 
 
 def _measured(plan: Plan, logs: list[list[dict[str, Any]]]) -> Measured:
-    found = [r["distance_global"] for log in logs for r in log if r["distance_global"] is not None]
+    # A client whose iterations were all rolled back went nowhere, and says nothing.
+    moved = [
+        [c["distance_global"] for c in record["clients"] if c["distance_global"] > 0]
+        for log in logs
+        for record in log
+    ]
+    found = [fmean(distances) for distances in moved if distances]
     mean = fmean(found) if found else 0.0
     if mean <= 0:
         raise UserError("no local policy moved away from the global one: there is no d_global")

@@ -108,7 +108,7 @@ def _check_key(key: str) -> None:
     group, dot, _ = key.partition(".")
     if key == "federation.rounds":
         raise UserError("federation.rounds cannot be in a grid: all get the same; see --rounds")
-    if not dot or key == "algorithm.name" or group in _JUDGE:
+    if not dot or key in ("algorithm.name", "federation.clients") or group in _JUDGE:
         raise UserError(
             f"{key} cannot be in a grid: settings of an algorithm are chosen, not what it is "
             "judged by"
