@@ -41,6 +41,9 @@ from fedkl.randomness import Purpose, key_for
 Run = Callable[[], object]
 
 PRESET = "reacher-init-state-paper"
+"""What is compared with another library: plain SGD costs the least beside the rest."""
+IN_USE = "reacher-init-state"
+"""What algorithms are compared on."""
 PLAIN = "fedavg"
 """The algorithm that adds nothing, with which the others are compared."""
 BASELINE = "Reacher-v5"
@@ -51,8 +54,10 @@ MATMULS = 2000
 class Client:
     """The first client of the paper's federation, alone."""
 
-    def __init__(self, settings: dict[str, Any], algorithm: str | None = None) -> None:
-        config = fedkl.preset(PRESET, algorithm, set=settings)
+    def __init__(
+        self, settings: dict[str, Any], preset: str = PRESET, algorithm: str | None = None
+    ) -> None:
+        config = fedkl.preset(preset, algorithm, set=settings)
         sharing, number = config.federation.sharing(), config.federation.clients
         self.task = Task(config.world, config.algorithm, config.learner, config.critic)
         first = fresh(self.task, sharing, key_for(config.seed, Purpose.MODEL))
@@ -237,7 +242,7 @@ def measure(repetitions: int, settings: dict[str, Any], with_sb3: bool) -> dict[
 def compare(repetitions: int, settings: dict[str, Any], algorithms: list[str]) -> dict[str, Any]:
     """A round of each algorithm and of FedAvg, alternately in this one process."""
     names = list(dict.fromkeys([PLAIN, *algorithms]))
-    clients = {name: Client(settings, name) for name in names}
+    clients = {name: Client(settings, IN_USE, name) for name in names}
     rounds = {name: client.round() for name, client in clients.items()}
     for run in rounds.values():
         run()
@@ -256,7 +261,7 @@ def compare(repetitions: int, settings: dict[str, Any], algorithms: list[str]) -
         "what": "seconds of one client's round of local training on one core",
         "machine": machine("jax"),
         "setting": {
-            "preset": PRESET,
+            "preset": IN_USE,
             "set": settings,
             "repetitions": repetitions,
             "steps": clients[PLAIN].task.learner.iterations * clients[PLAIN].samples,

@@ -2,8 +2,8 @@
 
 python docs/make_price.py IID HETEROGENEOUS PICTURE.png
 
-IID and HETEROGENEOUS are the directories of two comparisons with the same seeds and rounds: FedAvg
-on clients that are all alike, and several algorithms, FedAvg among them, on clients that differ.
+IID and HETEROGENEOUS are the directories of two comparisons with the same rounds: FedAvg on clients
+that are all alike, and several algorithms, FedAvg among them, on clients that differ.
 """
 
 from __future__ import annotations
@@ -12,35 +12,57 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from fedkl.report import load_runs
 from fedkl.report.groups import Group, grouped
 from fedkl.report.pictures import matplotlib_style
 from fedkl.report.plotting import canvas, finish, limit, plot
-from fedkl.report.statistics import estimate, probability_of_improvement
+from fedkl.report.statistics import FloatArray, estimate, iqm, probability_of_improvement
 from fedkl.report.table import with_interval
 
 ALIKE, BASE = "fedavg, clients alike", "fedavg"
+BASELINES = (BASE, "fedkl")
+DRAWS = 10_000
+
+
+def won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> str:
+    """The share of the price that an algorithm wins back, with a bootstrap interval over seeds."""
+    generator = np.random.default_rng(0)
+
+    def resampled(values: FloatArray) -> FloatArray:
+        chosen = generator.integers(values.size, size=(DRAWS, values.size))
+        return np.asarray(iqm(values[chosen].T))
+
+    def share(top: FloatArray, base: FloatArray, own: FloatArray) -> FloatArray:
+        return (own - base) / (top - base)
+
+    low, high = np.quantile(share(*map(resampled, (top, base, own))), [0.025, 0.975])
+    return f"{share(iqm(top), iqm(base), iqm(own)):.0%} [{low:.0%}, {high:.0%}]"
 
 
 def markdown(alike: Group, groups: list[Group]) -> str:
     """The table: final return, what of the price is won back, and how surely."""
-    (base,) = [group for group in groups if group.algorithm == BASE]
-    top, bottom = estimate(alike.finals()).value, estimate(base.finals()).value
-    price = top - bottom
+    finals = {group.algorithm: group.finals() for group in groups}
+    top, base = alike.finals(), finals[BASE]
+    price = float(iqm(top) - iqm(base))
+    against = [name for name in BASELINES if name in finals]
+    better = "".join(f" better than {name}, probability |" for name in against)
     lines = [
-        f"price of heterogeneity: {top:.2f} - ({bottom:.2f}) = {price:.2f}",
+        f"price of heterogeneity: {iqm(top):.2f} - ({iqm(base):.2f}) = {price:.2f}",
         "",
-        "| algorithm | final return | of the price won back | better than fedavg, probability |",
-        "|---|---|---|---|",
-        f"| {ALIKE} | {with_interval(estimate(alike.finals()))} | | |",
+        f"| algorithm | final return | of the price won back |{better}",
+        "|---" * (3 + len(against)) + "|",
+        f"| {ALIKE} | {with_interval(estimate(top))} | {'| ' * len(against)}|",
     ]
-    for group in groups:
-        final = estimate(group.finals())
-        share, chance = "", ""
-        if group is not base:
-            share = f"{(final.value - bottom) / price:.0%}"
-            chance = with_interval(probability_of_improvement(group.finals(), base.finals()))
-        lines.append(f"| {group.algorithm} | {with_interval(final)} | {share} | {chance} |")
+    for name, own in finals.items():
+        chances = [
+            "" if name == other else with_interval(probability_of_improvement(own, finals[other]))
+            for other in against
+        ]
+        share = "" if name == BASE else won_back(top, base, own)
+        cells = [name, with_interval(estimate(own)), share, *chances]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -51,7 +73,7 @@ def draw(alike: Group, groups: list[Group], path: Path) -> None:
         shown = [alike, *groups]
         drawn = plot(axes, shown, "return_mean")
         limit(axes, shown, "return_mean", drawn, "low")
-        finish(axes, "mean return over 60 clients", "communication round", columns=3)
+        finish(axes, "mean return over clients", "communication round", columns=3)
         figure.savefig(path, dpi=200)
 
 
@@ -61,11 +83,14 @@ def main() -> None:
     parser.add_argument("heterogeneous", type=Path)
     parser.add_argument("picture", type=Path)
     args = parser.parse_args()
-    (alike,) = grouped(load_runs(args.iid))
-    groups = grouped(load_runs(args.heterogeneous))
-    alike = replace(alike, algorithm=ALIKE)
-    print(markdown(alike, groups))
-    draw(alike, groups, args.picture)
+    alike, groups = grouped(load_runs(args.iid)), grouped(load_runs(args.heterogeneous))
+    for where, found in (args.iid, alike), (args.heterogeneous, groups):
+        if BASE not in [group.algorithm for group in found]:
+            parser.error(f"{where} holds no run of {BASE}")
+    (top,) = [group for group in alike if group.algorithm == BASE]
+    top = replace(top, algorithm=ALIKE)
+    print(markdown(top, groups))
+    draw(top, groups, args.picture)
 
 
 if __name__ == "__main__":

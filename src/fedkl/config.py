@@ -245,7 +245,7 @@ def _check(config: Config) -> None:
     config.aggregation.check(n, k)
     if config.federation.personal == "last-layer" and not config.learner.hidden:
         raise UserError(
-            "federation.personal must not be last-layer where learner.hidden is empty: of one layer "
+            "federation.personal must not be last-layer if learner.hidden is empty: of one layer "
             "that stays at home nothing is left to share"
         )
     if config.algorithm.shares and isinstance(config.aggregation.reduce, Grouped):

@@ -95,7 +95,7 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
     finish(axes, "mean return over clients")
     dashed = "" if apart else " (solid) and with the mean action (dashed)"
     caption = (
-        f"Return of the global policy with its own exploration noise{dashed}, averaged over "
+        f"Return of the policy with its own exploration noise{dashed}, averaged over "
         "clients."
     )
     dotted = " Dotted lines are unfinished runs, which are not counted." if unfinished else ""
@@ -113,7 +113,7 @@ def _deterministic_curves(groups: Sequence[Group]) -> Drawing | None:
         return None
     note = limit(axes, groups, key, drawn, "low")
     finish(axes, "mean return over clients")
-    caption = "Return of the global policy with the mean action, averaged over clients."
+    caption = "Return of the policy with the mean action, averaged over clients."
     return Drawing(figure, caption + note)
 
 

@@ -54,8 +54,9 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
     entries = [
         (
             "Return",
-            "The mean over clients of each client's mean return, of the global policy as it acts "
-            "in training, with exploration. The deterministic policy takes the mean action.",
+            "The mean over clients of each client's mean return, of the global policy (with the "
+            "client's own part, where federation.personal keeps one) as it acts in training, with "
+            "exploration. The deterministic policy takes the mean action.",
         ),
         (
             "Final return",

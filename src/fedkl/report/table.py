@@ -203,7 +203,7 @@ def print_table(runs: Sequence[LoadedRun], console: Console, target: float | Non
     target = target_of(grouped(runs)) if target is None else target
     rows = table(runs, target)
     names = [row.algorithm + ("" if row.finished else " *") for row in rows]
-    reached = _new_table("Return of the global policy", "seeds", "round", "final", "largest drop")
+    reached = _new_table("Return of the policy", "seeds", "round", "final", "largest drop")
     took = _new_table(
         "Its best round, its worst client, and the way to the target",
         "best",
