@@ -73,7 +73,7 @@ def draw(alike: Group, groups: list[Group], path: Path) -> None:
         shown = [alike, *groups]
         drawn = plot(axes, shown, "return_mean")
         limit(axes, shown, "return_mean", drawn, "low")
-        finish(axes, "mean return over clients", "communication round", columns=3)
+        finish(axes, "mean return over clients", "communication round", columns=2)
         figure.savefig(path, dpi=200)
 
 

@@ -181,22 +181,22 @@ def test_a_file_that_extends_itself_by_another_path_is_named(tmp_path):
 def test_what_two_files_extend_does_not_undo_what_the_first_says(tmp_path):
     """Two tunings of one preset, put together."""
     (tmp_path / "one.toml").write_text(
-        'extends = ["reacher-iid"]\ntuned_on = [3, 4]\n'
+        'extends = ["reacher-iid-paper"]\ntuned_on = [3, 4]\n'
         "[per_algorithm.fedkl.learner]\nd_local = 0.5\n"
     )
     (tmp_path / "two.toml").write_text(
-        'extends = ["reacher-iid"]\ntuned_on = [4, 5]\n'
+        'extends = ["reacher-iid-paper"]\ntuned_on = [4, 5]\n'
         "[per_algorithm.fedprox.algorithm]\nmu = 0.7\n"
     )
     (tmp_path / "both.toml").write_text('extends = ["one.toml", "two.toml"]\ntuned_on = [9]\n')
     both = str(tmp_path / "both.toml")
-    assert fedkl.preset("reacher-iid").learner.d_local == 0.01
+    assert fedkl.preset("reacher-iid-paper").learner.d_local == 0.01
     assert fedkl.preset(both, "fedkl").learner.d_local == 0.5
     assert fedkl.preset(both, "fedprox").learner.d_local == 0.01
     assert fedkl.preset(both, "fedprox").algorithm.mu == 0.7
     assert fedkl.preset(both, "fedkl").tuned_on == (3, 4, 5, 9)
     assert fedkl.preset(both).mapping()["tuned_on"] == [3, 4, 5, 9]
-    assert fedkl.preset("reacher-iid").tuned_on == ()
+    assert fedkl.preset("reacher-iid-paper").tuned_on == ()
 
 
 def test_plugins_of_all_files_count(tmp_path):
@@ -282,6 +282,13 @@ def test_a_plugin_that_was_edited_replaces_what_it_registered(tmp_path, monkeypa
 def test_a_missing_plugin_is_named():
     with pytest.raises(fedkl.UserError, match=r"the plugin .*gone.py is not a file"):
         fedkl.preset("probe-point", plugins=["gone.py"])
+
+
+def test_a_policy_of_one_layer_cannot_stay_at_home_as_a_whole():
+    settings = {"federation.personal": "last-layer", "learner.hidden": []}
+    with pytest.raises(fedkl.UserError, match=r"^federation\.personal must not be last-layer"):
+        fedkl.preset("probe-point", set=settings)
+    fedkl.preset("probe-point", set=settings | {"federation.personal": "action-bias"})
 
 
 def test_a_critic_that_sees_the_time_takes_the_limit_for_the_end():

@@ -186,11 +186,10 @@ def test_once_a_round_c1_stays_within_it(ramped):
 def settled(hand):
     """c1 after a round that ended at a distance."""
 
-    def after(algorithm, c1, distance, travelled=0.1):
+    def after(algorithm, c1, distance):
         ended = hand.ended(
             coefficients={"c1": jnp.array(c1), "c2": jnp.array(7.0)},
             distance_global=jnp.array(distance),
-            travelled=jnp.array(travelled),
         )
         coefficients = algorithm.settle(ended)
         assert float(coefficients["c2"]) == 7
@@ -213,12 +212,6 @@ def test_once_a_round_c1_stays_within_its_bounds(settled):
     assert settled(algorithm, 1.5, 9.0) == 2
 
 
-@pytest.mark.parametrize("distance", [0.0, 9.0, float("nan")])
-def test_who_went_nowhere_does_not_adapt_c1_at_the_end_of_the_round(settled, distance):
-    """The guard took everything back: whatever was measured last does not count."""
-    assert settled(FedKL(c1_adapted="round"), 0.5, distance, travelled=0.0) == 0.5
-
-
 @pytest.mark.parametrize("rule", ["iteration", "ramp"])
 def test_what_was_adapted_within_the_round_is_not_adapted_at_its_end(settled, rule):
     assert settled(FedKL(c1_adapted=rule), 0.5, 9.0) == 0.5
@@ -233,6 +226,13 @@ def test_a_cap_of_an_iteration_is_refused_where_there_is_one_adaptation_a_round(
         fedkl.preset("probe-point", "fedkl", set=capped)
     with pytest.raises(UserError, match=r"algorithm\.c1_adapted must be one of iteration, round, "):
         fedkl.preset("probe-point", "fedkl", set={"algorithm.c1_adapted": "never"})
+
+
+def test_a_c1_that_starts_anew_is_refused_where_it_is_adapted_after_its_last_use():
+    message = r"^algorithm\.c1_across_rounds must not be reset where algorithm\.c1_adapted is round"
+    with pytest.raises(UserError, match=message):
+        FedKL(c1_adapted="round", c1_across_rounds="reset")
+    assert FedKL(c1_adapted="ramp", c1_across_rounds="reset").c1_adapted == "ramp"
 
 
 def test_the_settings_are_leaves_that_compiled_code_takes():

@@ -231,14 +231,13 @@ def test_it_is_what_is_taken_away_from_h(hand):
 def settled(hand, normal):
     """c_a after a round from N(0, 1) to N(m, 1), wherever that is: KL is m^2 / 2."""
 
-    def after(algorithm, c_a, kl, travelled=0.1, **more):
+    def after(algorithm, c_a, kl, **more):
         moments = of_batch(jnp.array([[0.0], [1.0]]), jnp.ones(2, bool), True)
         ended = hand.ended(
             coefficients={"c_a": jnp.array(c_a), "c2": jnp.array(7.0)},
             policy=normal(0.0, math.sqrt(2 * kl), 1.0),
             global_policy=normal(0.0, 0.0, 1.0),
             statistics=moments,
-            travelled=jnp.array(travelled),
             **more,
         )
         coefficients = algorithm.settle(ended)
@@ -261,11 +260,6 @@ def test_c_a_stays_within_its_bounds(settled):
     assert settled(algorithm, 1.5, 9.0) == 2
 
 
-@pytest.mark.parametrize("kl", [0.0, 9.0])
-def test_who_went_nowhere_has_measured_nothing(settled, kl):
-    assert settled(FedKLAnchored(), 0.5, kl, travelled=0.0) == 0.5
-
-
 def test_within_a_round_c_a_stays(hand):
     at = hand.at(c_a=0.5, c2=7.0)
     measured = Measured(jnp.array(9.0), jnp.array(9.0), jnp.array(9.0))
@@ -286,17 +280,46 @@ def pool_of(states):
     return Pool(padded, np.int32(len(states)))
 
 
-def test_an_empty_pool_has_one_anchor_the_mean(drawn, discrete):
+def test_an_empty_pool_has_one_anchor_an_observation_of_zeros(drawn, discrete):
+    """As all observations it is standardised, and here clipped."""
     shared = FedKLAnchored(anchors="shared").shared(discrete)
     assert shared.states.shape == (POOL, FEATURES)
     assert shared.filled == 0
-    assert not rows(drawn(FedKLAnchored(anchors="shared"), known(), shared=shared)).any()
+    states = rows(drawn(FedKLAnchored(anchors="shared"), known(), shared=shared))
+    expected = np.clip(-SEEN.mean(axis=0) / np.maximum(SEEN.std(axis=0), 1e-4), -5, 5)
+    np.testing.assert_allclose(states, np.tile(expected, (len(states), 1)), rtol=1e-4, atol=1e-5)
 
 
 def test_anchors_are_those_in_the_pool_and_all_of_them(drawn):
-    mine = np.arange(1, 11)[:, None] * np.ones((1, FEATURES), np.float32) / 10
-    states = rows(drawn(FedKLAnchored(anchors="shared"), known(), shared=pool_of(mine)))
+    """Mean 2 and deviation 4 of all features: 2 + 4 n / 10 is n / 10 when it is standardised."""
+    spread = Moments(jnp.array(9.0), jnp.full(5, 2.0), jnp.full(5, 9 * 16.0))
+    mine = 2 + 4 * np.arange(1, 11)[:, None] * np.ones((1, FEATURES), np.float32) / 10
+    states = rows(drawn(FedKLAnchored(anchors="shared"), spread, shared=pool_of(mine)))
     assert {round(float(x), 3) for x in states[:, 0]} == {n / 10 for n in range(1, 11)}
+
+
+def test_absurd_observations_in_the_pool_are_clipped_where_they_are_used(drawn):
+    """A client may send anything; it is no further out than an observation of one's own."""
+    wild = pool_of(np.full((3, FEATURES), 1e9, np.float32))
+    states = rows(drawn(FedKLAnchored(anchors="shared"), known(), clip=2.5, shared=wild))
+    assert (states == 2.5).all()
+
+
+def test_messages_are_held_to_a_norm_unless_they_are_observations():
+    assert FedKLAnchored().bounds_messages
+    assert not FedKLAnchored(anchors="shared").bounds_messages
+    assert [FedKLAnchored(anchors=a).shares for a in ("normal", "diagonal", "shared")] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_nearly_the_same_statistics_give_nearly_the_same_anchors(drawn):
+    """Also where eigenvalues are nearly equal, and eigenvectors might turn anywhere."""
+    independent = np.random.default_rng(1).normal(size=(500, 5)).astype(np.float32)
+    one, other = (rows(drawn(FedKLAnchored(), known(x))) for x in (independent, independent[:-1]))
+    assert np.abs(one - other).max() < 0.1
 
 
 def a_message(value):

@@ -181,6 +181,29 @@ def test_once_a_round_c1_goes_by_the_last_distance_that_counts(start, guarded, t
     assert float(after.coefficients["c1"]) == expected
 
 
+class Settles(Algorithm):
+    """Would make all coefficients 9."""
+
+    name = "settles"
+    summary = "for this test"
+
+    def settle(self, ended):
+        return {name: jnp.array(9.0) for name in ended.coefficients}
+
+
+def test_who_went_nowhere_settles_nothing(start):
+    """Whatever was measured last does not count, even if it is not a number."""
+    task = a_task(Settles())
+    begun = Start(*start(task), KEY)
+    still = begin(task, begun)
+    metrics = reported([True] * 3, [float("nan")] * 3)
+    for travelled, expected in ((0.0, 1.0), (0.1, 9.0)):
+        end = still._replace(travelled=jnp.array(travelled))
+        trained, after = finish(task, begun, end, metrics)
+        assert float(after.coefficients["c2"]) == expected
+        assert float(trained.metrics["coefficients"]["c2"]) == expected
+
+
 def test_a_settled_coefficient_that_is_averaged_is_sent(start):
     task = a_task(FedKLAnchored(c_a=0.5, d_anchor=0.3))
     begun = Start(*start(task), KEY)
@@ -196,15 +219,45 @@ def test_a_settled_coefficient_that_is_averaged_is_sent(start):
 # Observations that are given up.
 
 
-@pytest.mark.parametrize(("clip", "expected"), [(5.0, -2.0), (1.5, -1.5)])
-def test_what_leaves_is_standardised_and_clipped(train, start, clip, expected):
-    """The only observation is 1; of mean 3 and deviation 1, that is -2."""
-    task = a_task(FedKLAnchored(anchors="shared"), iterations=1, observation_clip=clip)
+def test_what_leaves_is_as_it_was_observed(train, start):
+    """The only observation is 1, whatever it is standardised to."""
+    task = a_task(FedKLAnchored(anchors="shared"), iterations=1)
     model, client = start(task)
     sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
     model = eqx.tree_at(lambda m: m.observations, model, sent)
     message = train(task, model, client, PointParams(np.float32(0.5)), KEY).update.message
-    np.testing.assert_array_equal(message, np.full((24, 1), expected, np.float32))
+    np.testing.assert_array_equal(message, np.ones((24, 1), np.float32))
+
+
+def sampled(start, real, episodes=40):
+    """What is taken of 40 different observations, of which only some are real."""
+    task = a_task(FedKLAnchored(anchors="shared"), steps=episodes)
+    begun = Start(*start(task), KEY)
+    carry = begin(task, begun)
+    data = Traced(task.world, PointParams(np.float32(0.5))).collect(
+        behaviour(task, begun, carry), episodes, KEY
+    )
+    data = data._replace(
+        observation=jnp.arange(episodes, dtype=float).reshape(1, episodes, 1),
+        mask=jnp.arange(episodes)[None] < real,
+    )
+    cleaned = pieces.clean(task, data)
+    after, _, _ = jax.jit(pieces.improve)(task, begun, carry, data, cleaned, jnp.asarray(0))
+    return np.asarray(after.sample)[:, 0].astype(int).tolist()
+
+
+@pytest.mark.parametrize("real", [40, 30, 24])
+def test_a_sample_holds_different_observations_as_far_as_there_are_so_many(start, real):
+    found = sampled(start, real)
+    assert len(found) == len(set(found)) == 24
+    assert max(found) < real
+    assert found != sorted(found)
+
+
+def test_a_sample_of_few_observations_holds_each_of_them(start):
+    found = sampled(start, real=10)
+    assert set(found) == set(range(10))
+    assert {found.count(n) for n in range(10)} == {2, 3}
 
 
 def test_only_what_was_observed_is_given_up(train, start):

@@ -85,11 +85,13 @@ def test_the_server_keeps_them_in_float64():
     assert merged.products.dtype == np.float64
 
 
-def test_without_products_on_either_side_there_are_none():
+def test_products_are_kept_by_both_sides_or_by_none():
     plain = of_batch(jnp.ones((3, F)), jnp.ones(3, bool))
     with_them = of_batch(jnp.ones((3, F)), jnp.ones(3, bool), products=True)
     assert plain.products is None
     assert merge(plain, plain).products is None
+    with pytest.raises(AssertionError):
+        merge(plain, with_them)
     assert merge(with_them, with_them).products.shape == (6,)
     assert empty(F).products is None
     assert empty(F, products=True).products.tolist() == [0] * 6

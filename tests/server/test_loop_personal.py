@@ -174,6 +174,24 @@ def test_robust_reducers_bear_products(after):
         assert federation.state.model.observations.products.shape == (0,)
 
 
+def test_regions_bear_anchors_that_nobody_shares(after):
+    _, records = after(
+        "fedkl-anchored", rounds=2, aggregation__reduce="grouped", federation__personal="last-layer"
+    )
+    assert [record["rejected"] for record in records] == [[], []]
+    assert [record["note"] for record in records] == [None, None]
+
+
+def test_observations_that_leave_are_counted(after):
+    """24 of each of two clients."""
+    _, (plain,) = after("fedkl-anchored")
+    _, (record,) = after("fedkl-anchored", algorithm__anchors="shared")
+    assert (plain["observations_shared"], record["observations_shared"]) == (0, 48)
+    # The message is 24 numbers for each client; the pool comes down with its count.
+    assert record["bytes_up"] - plain["bytes_up"] == 2 * 4 * 24
+    assert record["bytes_down"] - plain["bytes_down"] == 2 * 4 * (1024 + 1)
+
+
 def test_a_personal_part_that_a_client_sends_anyway_is_refused(tiny, between):
     config = tiny(federation__personal="action-bias", federation__retries=0, **SMALL)
     part = jax.device_get(Federation(config)._first_client.personal)
