@@ -41,25 +41,33 @@ def won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> str:
     return f"{share(iqm(top), iqm(base), iqm(own)):.0%} [{low:.0%}, {high:.0%}]"
 
 
+def better(own: FloatArray, other: FloatArray) -> str:
+    """The probability that a run ends above another, with its interval if seeds allow for one."""
+    chance = probability_of_improvement(own, other)
+    pairs = own.size * other.size
+    return (
+        f"{chance.value:.0f} (of {pairs} pairs)"
+        if chance.value in (0, 1)
+        else with_interval(chance)
+    )
+
+
 def markdown(alike: Group, groups: list[Group]) -> str:
     """The table: final return, what of the price is won back, and how surely."""
     finals = {group.algorithm: group.finals() for group in groups}
     top, base = alike.finals(), finals[BASE]
     price = float(iqm(top) - iqm(base))
     against = [name for name in BASELINES if name in finals]
-    better = "".join(f" better than {name}, probability |" for name in against)
+    columns = "".join(f" better than {name}, probability |" for name in against)
     lines = [
         f"price of heterogeneity: {iqm(top):.2f} - ({iqm(base):.2f}) = {price:.2f}",
         "",
-        f"| algorithm | final return | of the price won back |{better}",
+        f"| algorithm | final return | of the price won back |{columns}",
         "|---" * (3 + len(against)) + "|",
         f"| {ALIKE} | {with_interval(estimate(top))} | {'| ' * len(against)}|",
     ]
     for name, own in finals.items():
-        chances = [
-            "" if name == other else with_interval(probability_of_improvement(own, finals[other]))
-            for other in against
-        ]
+        chances = ["" if name == other else better(own, finals[other]) for other in against]
         share = "" if name == BASE else won_back(top, base, own)
         cells = [name, with_interval(estimate(own)), share, *chances]
         lines.append("| " + " | ".join(cells) + " |")

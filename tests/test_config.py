@@ -284,6 +284,21 @@ def test_a_missing_plugin_is_named():
         fedkl.preset("probe-point", plugins=["gone.py"])
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learner.personal_iterations": 1}, r"must be 0 where federation\.personal is none"),
+        (
+            {"federation.personal": "action-bias", "learner.personal_iterations": 20},
+            r"must be below learner\.iterations \(20\), not 20",
+        ),
+    ],
+)
+def test_there_must_be_something_personal_and_something_shared_to_train(settings, message):
+    with pytest.raises(fedkl.UserError, match=message):
+        fedkl.preset("demo", set=settings)
+
+
 def test_a_policy_of_one_layer_cannot_stay_at_home_as_a_whole():
     settings = {"federation.personal": "last-layer", "learner.hidden": []}
     with pytest.raises(fedkl.UserError, match=r"^federation\.personal must not be last-layer"):

@@ -22,6 +22,7 @@ from fedkl import settings
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
 from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.sharing import NONE
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
@@ -243,6 +244,17 @@ def _check(config: Config) -> None:
     config.algorithm.check(config.learner, config.federation.sharing())
     config.selection.check(n, k)
     config.aggregation.check(n, k)
+    own_first = config.learner.personal_iterations
+    if own_first and config.federation.personal == NONE:
+        raise UserError(
+            "learner.personal_iterations must be 0 where federation.personal is none: there is no "
+            "personal part to train"
+        )
+    if own_first >= config.learner.iterations:
+        raise UserError(
+            f"learner.personal_iterations must be below learner.iterations "
+            f"({config.learner.iterations}), not {own_first}: nothing shared would be trained"
+        )
     if config.federation.personal == "last-layer" and not config.learner.hidden:
         raise UserError(
             "federation.personal must not be last-layer if learner.hidden is empty: of one layer "

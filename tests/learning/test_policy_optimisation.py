@@ -3,6 +3,8 @@
 The values of h_n for each algorithm are worked out by hand in tests/algorithms.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedkl.algorithms import Algorithm, FedAvg, FedKL, FedProx
 from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.personal import only, personal_part, without
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
     Iteration,
@@ -26,6 +29,7 @@ from fedkl.learning.policy_optimisation import (
     optimiser,
 )
 from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.sharing import PERSONAL
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
 
@@ -216,6 +220,21 @@ def test_gradient_steps_are_numbered_through_the_round(small, iteration, total):
     moved = jax.tree.map(jnp.subtract, policies.previous, after)
     for leaf in jax.tree.leaves(moved):
         np.testing.assert_allclose(leaf, 0.01 * total, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("iteration", "shared_moves"), [(0, False), (1, False), (2, True)])
+@pytest.mark.parametrize("which", PERSONAL[1:])
+def test_the_personal_part_is_trained_first(small, which, iteration, shared_moves):
+    learner, policies, batch = small
+    learner = dataclasses.replace(learner, personal_iterations=2)
+    own = personal_part(policies.previous, which)
+    state = optimiser(learner).init(policies.previous)
+    now = an_iteration(policies, iteration, learner, c1=0.5, c2=0.0)._replace(personal=own)
+    learning = Learning(policies.previous, state, jnp.asarray(1.0))
+    after = improve(FedKL(), now, learning, batch, KEY)[0]
+    moved = jax.tree.map(lambda a, b: bool(jnp.any(a != b)), after, policies.previous)
+    assert all(jax.tree.leaves(only(moved, own)))
+    assert set(jax.tree.leaves(without(moved, own))) == {shared_moves}
 
 
 def test_one_full_batch_step_is_gradient_ascent_on_h(small):

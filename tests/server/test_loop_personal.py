@@ -121,7 +121,9 @@ def test_who_was_never_selected_goes_by_the_shared_start(after):
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_every_algorithm_trains_with_personal_parts(after, name):
-    federation, records = after(name, rounds=2, federation__personal="action-bias")
+    federation, records = after(
+        name, rounds=2, federation__personal="action-bias", learner__personal_iterations=1
+    )
     assert [record["rejected"] for record in records] == [[], []]
     assert [record["note"] for record in records] == [None, None]
     for state in federation.engine.save().values():

@@ -43,6 +43,7 @@ from fedkl.learning.policy_optimisation import (
     improve_policy,
     look,
     measure,
+    trains_shared,
 )
 from fedkl.learning.statistics import Moments
 from fedkl.learning.trajectories import Trajectories, episodes_for
@@ -142,6 +143,7 @@ def improve(
         statistics=seen,
         number=index,
         key=key,
+        personal=start.client.personal,
     )
     for_algorithm, for_sample = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
     now = now._replace(prepared=algorithm.prepare(now, for_algorithm))
@@ -159,6 +161,9 @@ def improve(
     before = Guarded(carry.policy, carry.policy_optimiser, carry.coefficients, carry.step_scale)
     after = Guarded(policy, policy_optimiser, adapted, carry.step_scale)
     counts, guarded = guard(learner, before, after, measured.kl_local)
+    went = steps * carry.step_scale
+    if start.client.personal is not None:
+        went = went * trains_shared(learner, index)
     metrics = {
         "kl_local": measured.kl_local,
         "distance_global": measured.distance_global,
@@ -169,7 +174,7 @@ def improve(
     carried = carry._replace(
         **counts._asdict(),
         iterations=carry.iterations + 1,
-        travelled=carry.travelled + jnp.where(guarded, 0.0, steps * carry.step_scale),
+        travelled=carry.travelled + jnp.where(guarded, 0.0, went),
         observations=observations,
         rewards=rewards,
         replay=None if carry.replay is None else critic_batch,

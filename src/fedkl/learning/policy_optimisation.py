@@ -72,6 +72,8 @@ class Iteration(NamedTuple):
     key: PRNGKeyArray
     prepared: Any = ()
     """What the algorithm has made for this iteration."""
+    personal: Policy | None = None
+    """The part of the policy that is the client's own, everything else None."""
 
 
 class Local(NamedTuple):
@@ -203,12 +205,31 @@ def improve_policy(
             return objective(algorithm, now, look(now, policy, part, before + step))
 
         descent = jax.tree.map(jnp.negative, jax.grad(h)(policy))
-        return algorithm.gradient(descent, look(now, policy, part, before + step))
+        applied = algorithm.gradient(descent, look(now, policy, part, before + step))
+        return applied if now.personal is None else _own_first(now, applied)
 
     batches = minibatches.shuffled(batch, learner.epochs, learner.minibatch, key)
     return minibatches.descend(
         gradient, optimiser(learner), start.policy, start.optimiser, batches, start.scale
     )
+
+
+def _own_first(now: Iteration, gradient: Policy) -> Policy:
+    """Without what is shared, in the iterations in which only the personal part is trained.
+
+    What sets this client apart then goes into its own part, and not into what is averaged away.
+    """
+    shared = trains_shared(now.learner, now.number)
+
+    def held(own: Array | None, g: Array | None) -> Array | None:
+        return g if own is not None or g is None else g * shared
+
+    return jax.tree.map(held, now.personal, gradient, is_leaf=lambda x: x is None)
+
+
+def trains_shared(learner: LearnerSettings, number: Int[Array, ""]) -> Float[Array, ""]:
+    """1 if an iteration trains more than the personal part of the policy, else 0."""
+    return (number >= learner.personal_iterations).astype(jnp.float32)
 
 
 def measure(algorithm: Algorithm, now: Iteration, at: Local) -> Measured:

@@ -63,6 +63,12 @@ class LearnerSettings(eqx.Module):
     guard_multiple: float = setting(
         3.0, "the trust region ends at this multiple of d_local", above=1
     )
+    personal_iterations: int = setting(
+        0,
+        "iterations at the start of a round in which only the personal part of the policy is "
+        "trained (federation.personal)",
+        low=0,
+    )
     uniform_exploration: float = setting(
         0.0,
         "probability of an action uniform in [0, 1] until a client finished its first iteration",

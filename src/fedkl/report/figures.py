@@ -94,10 +94,7 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
     note = limit(axes, groups, "return_mean", drawn, "low", target)
     finish(axes, "mean return over clients")
     dashed = "" if apart else " (solid) and with the mean action (dashed)"
-    caption = (
-        f"Return of the policy with its own exploration noise{dashed}, averaged over "
-        "clients."
-    )
+    caption = f"Return of the policy with its own exploration noise{dashed}, averaged over clients."
     dotted = " Dotted lines are unfinished runs, which are not counted." if unfinished else ""
     return Drawing(figure, caption + note + dotted)
 
