@@ -43,6 +43,16 @@ def quick_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_memory_maps() -> Iterator[None]:
+    """Compiled code is mapped into memory, and Linux gives a process 65,530 maps: a worker that
+    keeps the code of thousands of tests is ended by a segmentation fault."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def tiny() -> Callable[..., fedkl.Config]:
     """Makes configs of a run that takes no time."""

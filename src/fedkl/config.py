@@ -133,7 +133,7 @@ def preset(
         plugins: Python files with algorithms, worlds or links of the server of your own.
 
     Example:
-        >>> preset("reacher-init-state", algorithm="fedprox").algorithm.mu
+        >>> preset("reacher-init-state-paper", algorithm="fedprox").algorithm.mu
         0.02
     """
     set = set or {}
