@@ -8,8 +8,9 @@ import sys
 import time
 
 import pytest
+from commands import call
 
-from fedkl import cli, config, training, workers
+from fedkl import config, training, workers
 from fedkl.cli import federation
 
 TINY = [
@@ -23,14 +24,6 @@ def fedkl(*arguments, **options):
         [sys.executable, "-m", "fedkl", *map(str, arguments)],
         capture_output=True, text=True, timeout=300, **options,
     )  # fmt: skip
-
-
-def call(capsys, *arguments):
-    """Runs a command in this process: exit code, stdout, stderr."""
-    with pytest.raises(SystemExit) as exit_:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return exit_.value.code, out, err
 
 
 @pytest.fixture(scope="module")

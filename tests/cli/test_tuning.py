@@ -8,8 +8,9 @@ import time
 import tomllib
 
 import pytest
+from commands import call
 
-from fedkl import cli, config, workers
+from fedkl import config, workers
 from fedkl.runs import RunDirectory
 
 TINY = [
@@ -21,14 +22,6 @@ TUNE = [
     "--grid", "algorithm.d_global=0.5", "--seeds", "1", "--rounds", "4", "--halvings", "1",
     "--jobs", "2", "--set", *TINY,
 ]  # fmt: skip
-
-
-def call(capsys, *arguments):
-    """Runs a command in this process: exit code, stdout, stderr."""
-    with pytest.raises(SystemExit) as exit_:
-        cli.main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return exit_.value.code, out, err
 
 
 @pytest.fixture(scope="module")
