@@ -240,7 +240,8 @@ def test_the_axes_of_a_batch_do_not_matter():
     assert float(flat[0, 0]) < 20
 
 
-wild = st.one_of(st.floats(-5, 5, width=32), st.floats(-1e6, 1e6, width=32))
+# XLA takes subnormal numbers for 0.
+wild = st.one_of(*(st.floats(-size, size, width=32, allow_subnormal=False) for size in (5, 1e6)))
 
 
 @given(

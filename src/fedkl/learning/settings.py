@@ -68,6 +68,7 @@ class LearnerSettings(eqx.Module):
         "iterations at the start of a round in which only the personal part of the policy is "
         "trained (federation.personal)",
         low=0,
+        static=True,
     )
     uniform_exploration: float = setting(
         0.0,
