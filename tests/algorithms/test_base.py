@@ -64,8 +64,8 @@ def adds_nothing_else(algorithm, hand):
     strange = LearnerSettings(optimiser="adam", max_gradient_norm=0.5)
     for place in (FEDERATED, LOCAL, NONE):
         assert algorithm.check(strange, Sharing(observations=place)) is None
-    assert not algorithm.keeps_products
-    assert algorithm.sampled == 0
+    assert not algorithm.needs_covariance
+    assert algorithm.observations_sent == 0
     assert algorithm.prepare(hand.now(), jax.random.key(0)) == ()
     assert algorithm.coefficients() == {}
     assert algorithm.own(policy) == algorithm.shared(policy) == ()
@@ -74,6 +74,6 @@ def adds_nothing_else(algorithm, hand):
     measured = Measured(jnp.array(0.1), jnp.array(0.2), jnp.array(3.0))
     assert algorithm.adapt(at, measured) is at.coefficients
     ended = hand.ended(own="own", shared="shared", coefficients=at.coefficients)
-    assert algorithm.settle(ended) is at.coefficients
+    assert algorithm.adapt_after_round(ended) is at.coefficients
     assert algorithm.finish(ended) == ("own", ())
     assert algorithm.gather("shared", [(), ()], 9) == "shared"

@@ -191,7 +191,7 @@ def settled(hand):
             coefficients={"c1": jnp.array(c1), "c2": jnp.array(7.0)},
             distance_global=jnp.array(distance),
         )
-        coefficients = algorithm.settle(ended)
+        coefficients = algorithm.adapt_after_round(ended)
         assert float(coefficients["c2"]) == 7
         return float(coefficients["c1"])
 

@@ -142,8 +142,8 @@ def test_what_the_global_policy_says_is_at_hand_for_each_anchor(drawn, discrete)
 
 def test_products_are_kept_and_observations_sampled_only_where_they_are_used():
     asks = {how: FedKLAnchored(anchors=how) for how in ("normal", "diagonal", "shared")}
-    assert [a.keeps_products for a in asks.values()] == [True, False, False]
-    assert [a.sampled for a in asks.values()] == [0, 0, GIVEN_UP]
+    assert [a.needs_covariance for a in asks.values()] == [True, False, False]
+    assert [a.observations_sent for a in asks.values()] == [0, 0, GIVEN_UP]
 
 
 # What they charge for.
@@ -240,7 +240,7 @@ def settled(hand, normal):
             statistics=moments,
             **more,
         )
-        coefficients = algorithm.settle(ended)
+        coefficients = algorithm.adapt_after_round(ended)
         assert float(coefficients["c2"]) == 7
         return float(coefficients["c_a"])
 

@@ -42,7 +42,7 @@ class Notes(Algorithm):
     name = "notes"
     summary = "for these tests"
 
-    def settle(self, ended):
+    def adapt_after_round(self, ended):
         return ended.coefficients | {"c2": ended.coefficients["c2"] + 1}
 
     def finish(self, ended):
@@ -187,7 +187,7 @@ class Settles(Algorithm):
     name = "settles"
     summary = "for this test"
 
-    def settle(self, ended):
+    def adapt_after_round(self, ended):
         return {name: jnp.array(9.0) for name in ended.coefficients}
 
 

@@ -72,13 +72,13 @@ class Algorithm(eqx.Module):
     )
 
     @property
-    def keeps_products(self) -> bool:
-        """Whether the statistics of observations are to hold products of features as well."""
+    def needs_covariance(self) -> bool:
+        """Whether the statistics of observations are to hold their covariance (`products`)."""
         return False
 
     @property
-    def sampled(self) -> int:
-        """How many of its last observations a client hands to `finish`, which sends them."""
+    def observations_sent(self) -> int:
+        """How many of its last observations a client sends (`Ended.sample`, by `finish`)."""
         return 0
 
     @property
@@ -124,7 +124,7 @@ class Algorithm(eqx.Module):
         """The coefficients for the next iteration."""
         return at.coefficients
 
-    def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+    def adapt_after_round(self, ended: Ended) -> dict[str, Float[Array, ""]]:
         """The coefficients after a round, for those that are adapted once in it.
 
         Not asked where the guard let a client go nowhere: it has measured nothing.

@@ -77,7 +77,7 @@ class FedKL(Algorithm):
         c1 = towards_target(at.coefficients["c1"], measured.distance_global, target, bounds)
         return at.coefficients | {"c1": c1}
 
-    def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+    def adapt_after_round(self, ended: Ended) -> dict[str, Float[Array, ""]]:
         if self.c1_adapted != "round":
             return ended.coefficients
         c1 = ended.coefficients["c1"]

@@ -75,11 +75,11 @@ class FedKLAnchored(Algorithm):
         check_bounds("algorithm.c_a_bounds", self.c_a_bounds)
 
     @property
-    def keeps_products(self) -> bool:
+    def needs_covariance(self) -> bool:
         return self.anchors == "normal"
 
     @property
-    def sampled(self) -> int:
+    def observations_sent(self) -> int:
         return GIVEN_UP if self.anchors == "shared" else 0
 
     @property
@@ -118,7 +118,7 @@ class FedKLAnchored(Algorithm):
         there = at.global_policy.distribution(anchors.broadcast)
         return at.coefficients["c_a"] * jnp.mean(there.kl(at.policy(anchors.states)))
 
-    def settle(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+    def adapt_after_round(self, ended: Ended) -> dict[str, Float[Array, ""]]:
         clip, c_a = ended.learner.observation_clip, ended.coefficients["c_a"]
         states = self._draw(ended.shared, ended.statistics, clip, MEASURED_ON, ended.key)
         measured = jnp.mean(ended.global_policy(states).kl(ended.policy(states)))

@@ -168,5 +168,5 @@ def _no_replay(task: Task) -> critic.CriticBatch:
 
 
 def _no_sample(task: Task) -> Float[Array, "s o"] | None:
-    number = task.algorithm.sampled
+    number = task.algorithm.observations_sent
     return jnp.zeros((number, task.world.observation_size)) if number else None

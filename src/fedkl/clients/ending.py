@@ -23,7 +23,7 @@ def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trai
     """
     model, client, _ = start
     ended = _ended(task, start, end, metrics)
-    settled = task.algorithm.settle(ended)
+    settled = task.algorithm.adapt_after_round(ended)
     moved = ended.travelled > 0
     coefficients = {
         name: jnp.where(moved, settled[name], before) for name, before in end.coefficients.items()

@@ -217,7 +217,7 @@ def _sample(
     task: Task, observation: Float[Array, "h n o"], mask: Bool[Array, "h n"], key: PRNGKeyArray
 ) -> Float[Array, "s o"] | None:
     """Some of an iteration's observations, for whoever asks for them."""
-    number = task.algorithm.sampled
+    number = task.algorithm.observations_sent
     if not number:
         return None
     # The largest of random numbers, padding last: different ones as far as there are so many.

@@ -138,7 +138,7 @@ def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, Clie
     critic = critics.new_critic(task.world, task.critic, critic_key)
     own_critic = CriticState(critic, critics.optimiser(task.critic).init(critic))
     observations = statistics.empty(
-        task.world.observation_size, products=task.algorithm.keeps_products
+        task.world.observation_size, products=task.algorithm.needs_covariance
     )
     rewards = statistics.empty()
     coefficients = first_coefficients(task)

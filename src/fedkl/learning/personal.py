@@ -5,6 +5,8 @@ A policy and its parts are trees of the same shape, in which what is not there i
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 
@@ -21,13 +23,13 @@ def personal_part(policy: Policy, which: str) -> Policy | None:
     """
     if which == NONE:
         return None
-    network, nothing = policy.network, jax.tree.map(lambda _: None, policy)
-    last = [(lambda p: p.network.biases[-1], network.biases[-1])]
-    if which == "last-layer":
-        last.append((lambda p: p.network.weights[-1], network.weights[-1]))
-    for where, part in last:
-        nothing = eqx.tree_at(where, nothing, part, is_leaf=_is_none)
-    return nothing
+
+    def own(p: Policy) -> list[Any]:
+        layer = [p.network.biases[-1], p.network.weights[-1]]
+        return layer if which == "last-layer" else layer[:1]
+
+    nothing = jax.tree.map(lambda _: None, policy)
+    return eqx.tree_at(own, nothing, own(policy), is_leaf=_is_none)
 
 
 def without(policy: Policy, personal: Policy | None) -> Policy:

@@ -148,7 +148,7 @@ class Federation:
             "bytes_up": came.bytes_up,
             "bytes_down_regions": after.bytes_down,
             "bytes_up_regions": after.bytes_up,
-            "observations_shared": self.config.algorithm.sampled * came.answers,
+            "observations_shared": self.config.algorithm.observations_sent * came.answers,
             "seconds": 0.0,
             **self.engine.report(),
         }

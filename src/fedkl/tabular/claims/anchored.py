@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedkl.tabular import bounds, objectives
-from fedkl.tabular.best_response import best_response
-from fedkl.tabular.claims.base import Claim, Finding, bound_and_promise, inequality
+from fedkl.tabular.claims.base import Claim, Finding, inequality, promised, promised_average
 from fedkl.tabular.counterexamples import avoided_state, unvisited
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.sampling import Sample
@@ -15,21 +14,15 @@ from fedkl.tabular.step import Step
 
 def _corollary_2(sample: Sample) -> Finding:
     objective = objectives.anchored_corollary_2(sample.at)
-    best = objective(best_response(objective))
-    return bound_and_promise(bounds.anchored_corollary_2(sample.step), best, sample)
+    return promised(objective, bounds.anchored_corollary_2(sample.step), sample)
 
 
 def _anchored(sample: Sample) -> Finding:
-    objective = objectives.anchored(sample.at)
-    best = objective(best_response(objective))
-    return bound_and_promise(bounds.anchored(sample.step), best, sample)
+    return promised(objectives.anchored(sample.at), bounds.anchored(sample.step), sample)
 
 
 def _average(sample: Sample) -> Finding:
-    objective = objectives.anchored(sample.at)
-    best = (sample.weights * objective(best_response(objective))).sum(axis=-1)
-    bound = bounds.averaged(sample.step, sample.weights, bounds.anchored(sample.step))
-    return bound_and_promise(bound, best, sample)
+    return promised_average(objectives.anchored(sample.at), bounds.anchored(sample.step), sample)
 
 
 def _own_states(sample: Sample) -> Finding:

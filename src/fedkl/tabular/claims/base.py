@@ -9,7 +9,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkl.tabular.bounds import Bound
+from fedkl.tabular.best_response import best_response
+from fedkl.tabular.bounds import Bound, averaged
+from fedkl.tabular.objectives import Objective
 from fedkl.tabular.sampling import Sample
 from fedkl.tabular.validation import FloatArray
 
@@ -95,6 +97,17 @@ def bound_and_promise(bound: Bound, best: FloatArray, sample: Sample) -> Finding
     asked = np.broadcast_to(aligned(sample.at.family.gamma >= VACUOUS_FROM, best), best.shape)
     promises = asked & (best > aligned(sample.rounding, best))
     return Finding(finding.violated, finding.applies, finding.looseness, promises, asked)
+
+
+def promised(objective: Objective, bound: Bound, sample: Sample) -> Finding:
+    """`bound_and_promise` for what the agents' best responses to an objective are promised."""
+    return bound_and_promise(bound, objective(best_response(objective)), sample)
+
+
+def promised_average(objective: Objective, bound: Bound, sample: Sample) -> Finding:
+    """The same for the server's average of these responses, by the sampled weights."""
+    best = (sample.weights * objective(best_response(objective))).sum(axis=-1)
+    return bound_and_promise(averaged(sample.step, sample.weights, bound), best, sample)
 
 
 def aligned(per_case: NDArray[Scalar], like: NDArray[Any]) -> NDArray[Scalar]:

@@ -7,7 +7,15 @@ import numpy as np
 from fedkl.tabular import bounds, objectives
 from fedkl.tabular.best_response import best_response, first_order_gap
 from fedkl.tabular.bounds import Bound
-from fedkl.tabular.claims.base import Claim, Finding, bound_and_promise, implication, inequality
+from fedkl.tabular.claims.base import (
+    Claim,
+    Finding,
+    bound_and_promise,
+    implication,
+    inequality,
+    promised,
+    promised_average,
+)
 from fedkl.tabular.sampling import Sample
 
 
@@ -18,16 +26,12 @@ def _lemma(sample: Sample) -> Finding:
 
 
 def _second_order(sample: Sample) -> Finding:
-    objective = objectives.second_order(sample.at)
-    best = objective(best_response(objective))
-    return bound_and_promise(bounds.second_order(sample.step), best, sample)
+    return promised(objectives.second_order(sample.at), bounds.second_order(sample.step), sample)
 
 
 def _second_order_average(sample: Sample) -> Finding:
-    objective = objectives.second_order(sample.at)
-    best = (sample.weights * objective(best_response(objective))).sum(axis=-1)
-    bound = bounds.averaged(sample.step, sample.weights, bounds.second_order(sample.step))
-    return bound_and_promise(bound, best, sample)
+    bound = bounds.second_order(sample.step)
+    return promised_average(objectives.second_order(sample.at), bound, sample)
 
 
 def _exact(sample: Sample) -> Finding:
