@@ -33,7 +33,7 @@ from fedkl.compilation import enable_cache
 from fedkl.config import Config, parse_assignment
 from fedkl.engines import Engine, Job
 from fedkl.errors import UserError
-from fedkl.learning.trajectories import episodes_for
+from fedkl.learning.trajectories import columns_for
 from fedkl.server.starting import local_engine
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Watch(eqx.Module):
         """
         if not isinstance(source, Traced):
             raise UserError("only worlds in JAX can be watched within a round")
-        episodes = episodes_for(task.world, task.learner.steps)
+        episodes = columns_for(task.world, task.learner.steps)
 
         def step(carry: Carry, index: jax.Array) -> tuple[Carry, Any]:
             run = keys_of(start.key, index).run

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedkl.simulators.actors import Actor, Actors
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Job, run_episode
+from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.figure_eight.simulation import Simulation
 
 HORIZON = 1500
@@ -47,8 +47,9 @@ def main() -> None:
 
 def measure_step(simulation: Simulation, repetitions: int) -> dict[str, Any]:
     """Episodes of SUMO alone and whole ones, in turn, and where the time of a whole one goes."""
-    job = Job(Seed((1,)), [actor(k) for k in range(simulation.agents)], HORIZON)
-    run_episode(simulation, job)
+    actors = [actor(k) for k in range(simulation.agents)]
+    job = Job((Seed((1,)),), actors, (HORIZON,))
+    run_job([simulation], job)
     bare, full, reset = [], [], []
     for _ in range(repetitions):
         bare.append(bare_step(simulation))
@@ -79,14 +80,15 @@ def bare_step(simulation: Simulation) -> float:
 
 def full_step(simulation: Simulation, job: Job) -> float:
     """Seconds of processor time that a step of training takes, with all that belongs to it."""
-    actors = Actors(job.actors, HORIZON)
-    seen = simulation.reset(job.seed)
+    actors = Actors(job.actors, job.lengths)
+    seen = simulation.reset(job.seeds[0])
     kept = []
     start = time.process_time()
     for i in range(HORIZON):
-        action = actors(seen, i)
-        seen, reward, ended = simulation.step(action)
-        kept.append((seen, action, reward, ended))
+        action = actors(seen[:, None], i)[:, 0]
+        step = simulation.step(action)
+        seen = step.observation
+        kept.append((action, step))
     return (time.process_time() - start) / HORIZON
 
 
@@ -107,13 +109,13 @@ def breakdown(simulation: Simulation, job: Job) -> dict[str, float]:
     untimed = {name: getattr(simulation, name) for name in names}
     for name, part in names.items():
         setattr(simulation, name, timed(part, untimed[name]))
-    policies = timed("policies", Actors(job.actors, HORIZON))
+    policies = timed("policies", Actors(job.actors, job.lengths))
     step = timed("step", simulation.step)
-    seen = simulation.reset(job.seed)
+    seen = simulation.reset(job.seeds[0])
     spent.clear()
     start = time.perf_counter()
     for i in range(HORIZON):
-        seen = step(policies(seen, i)).observation
+        seen = step(policies(seen[:, None], i)[:, 0]).observation
     total = time.perf_counter() - start
     for name in names:
         setattr(simulation, name, untimed[name])
@@ -137,7 +139,7 @@ def actor(k: int) -> Actor:
         scale=np.full(6, 0.3, np.float32),
         clip=5.0,
         exploration=0.0,
-        seed=Seed((k,)),
+        seeds=(Seed((k,)),),
     )
 
 
@@ -145,12 +147,12 @@ def measure_rounds(simulation: Simulation, rounds: int, assignments: list[str]) 
     """Rounds of the preset without their evaluation, and SUMO alone before and after each."""
     import fedkl
     from fedkl.config import parse_assignment
-    from fedkl.learning.trajectories import episodes_for
+    from fedkl.learning.trajectories import columns_for
 
     settings: dict[str, Any] = {"federation.rounds": 1000, "evaluation.every": 1000}
     settings |= dict(map(parse_assignment, assignments))
     config = fedkl.preset("figure-eight", set=settings)
-    episodes = config.learner.iterations * episodes_for(config.world, config.learner.steps)
+    episodes = config.learner.iterations * columns_for(config.world, config.learner.steps)
     steps = episodes * config.world.horizon
     bare, whole = [], []
     with fedkl.Federation(config) as federation:

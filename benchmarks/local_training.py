@@ -35,7 +35,7 @@ from fedkl.learning.policy_optimisation import (
     PolicyBatch,
     improve_policy,
 )
-from fedkl.learning.trajectories import episodes_for
+from fedkl.learning.trajectories import columns_for
 from fedkl.randomness import Purpose, key_for
 
 Run = Callable[[], object]
@@ -64,7 +64,7 @@ class Client:
         self.model, self.state = jax.tree.map(jnp.asarray, first)
         params = config.world.clients(number, key_for(config.seed, Purpose.WORLDS))
         self.source = Traced(config.world, jax.tree.map(lambda x: x[0], params))
-        self.episodes = episodes_for(self.task.world, self.task.learner.steps)
+        self.episodes = columns_for(self.task.world, self.task.learner.steps)
         self.samples = self.episodes * self.task.world.horizon
 
     def round(self) -> Run:

@@ -49,7 +49,7 @@ class Reachers(VecEnv):
     """Arms side by side, stepped in one compiled call; all their episodes end at the same time."""
 
     def __init__(self, number: int, key: jax.Array) -> None:
-        self._world, self._key = Reacher(scenario="iid"), key
+        self._world, self._key = Reacher(), key
         self._calls = 0
         self._params = jax.tree.map(lambda x: x[0], self._world.clients(1, key))
         self._reset = jax.jit(self._begin)

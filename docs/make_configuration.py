@@ -17,7 +17,10 @@ from fedkl.registry import Registry
 from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
 from fedkl.server.aggregation.settings import LinkNames
 from fedkl.server.selection import SELECTORS
-from fedkl.worlds import WORLDS
+from fedkl.settings import spelled
+from fedkl.worlds import WORLDS, Word
+from fedkl.worlds.family import Family
+from fedkl.worlds.words import distortions
 
 INTRODUCTION = """\
 # Configuration
@@ -74,6 +77,23 @@ WORLD = """\
 ## `world`
 
 `world.name` says which world.
+
+What may differ between clients are a world's words. `world.clients`, a table within the table, says
+how they are drawn:
+
+```toml
+[world.clients]
+gravity = { uniform = [7.0, 13.0] }
+length = [0.4, 0.5, 0.7]
+```
+
+On the command line it is `--set "world.clients.gravity={uniform=[7,13]}"`. A file that builds on a
+preset replaces word by word. [Heterogeneous clients](heterogeneous-clients.md) has all ways to
+draw.
+Beside their own words, all worlds in JAX have:
+
+{words}
+Where actions are discrete there is neither `action_offset` nor `action_noise`.
 """
 
 SELECTION = """\
@@ -105,8 +125,8 @@ def page() -> str:
     parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
     parts += [ALGORITHM, _table(shared, Algorithm, "algorithm.")]
     parts += [_named(ALGORITHMS[name], "algorithm.", _names(shared)) for name in ALGORITHMS]
-    parts.append(WORLD)
-    parts += _all_named(WORLDS, "world.")
+    parts.append(WORLD.replace("{words}", _words(distortions(1))))
+    parts += [_named(WORLDS[name], "world.", {"differences"}) + _world(name) for name in WORLDS]
     parts += [SELECTION, *_all_named(SELECTORS, "selection.")]
     parts.append(AGGREGATION + _table(dataclasses.fields(LinkNames), LinkNames, "aggregation."))
     for registry in (REDUCERS, TRANSFORMS, STEPS):
@@ -135,12 +155,34 @@ def _named(cls: Any, prefix: str, shared: set[str], kind: str = "") -> str:
     return f"### {title[0].upper() + title[1:]}: {_escaped(cls.summary)}\n\n{body}"
 
 
+def _world(name: str) -> str:
+    """What may differ between clients of a world."""
+    cls = WORLDS[name]
+    if not issubclass(cls, Family):
+        return ""
+    if not isinstance(cls.words, tuple):  # a property, of a world that is made
+        return "\nIts words depend on its settings: `fedkl describe` tells them.\n"
+    return f"\n{_words(cls.words)}" if cls.words else ""
+
+
+def _words(words: Iterable[Word]) -> str:
+    lines = ["| word | nominal | limits | is |", "|---|---|---|---|"]
+    for word in words:
+        ends = {"at least": word.low, "at most": word.high}
+        limits = ", ".join(
+            f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value)
+        )
+        nominal = _toml(word.nominal) if word.name != "initial_state" else "{ boxes = 1 }"
+        lines.append(f"| `{word.name}` | `{nominal}` | {limits} | {_escaped(word.help)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _table(fields: Iterable[dataclasses.Field[Any]], group: type, prefix: str) -> str:
     hints = typing.get_type_hints(group)
     lines = ["| setting | type | default | limits | is |", "|---|---|---|---|---|"]
     for field in fields:
         cells = (
-            f"`{prefix}{field.name}`",
+            f"`{prefix}{spelled(field)}`",
             _type(hints[field.name]),
             f"`{_toml(field.default)}`",
             _limits(field.metadata["limits"]),

@@ -1,9 +1,10 @@
-"""A world of your own: pendulums on different planets, held upright by one policy.
+r"""A world of your own: pendulums on different planets, held upright by one policy.
 
 Each client's pendulum swings under its own gravity, which no observation tells. Try it either way:
 
     python examples/own_world.py
-    fedkl train probe-point --plugin examples/own_world.py --set world.name=pendulum
+    fedkl train probe-point --plugin examples/own_world.py \
+        --set world.name=planets 'world.clients.gravity={uniform=[2,12]}'
 """
 
 import sys
@@ -19,7 +20,7 @@ LIMIT, DT = 15.0, 0.05
 
 
 class Planet(NamedTuple):
-    """What makes a client's pendulum its own."""
+    """What makes a client's pendulum its own: a number for each word."""
 
     gravity: Array
 
@@ -35,17 +36,13 @@ class Swing(NamedTuple):
 class Pendulum(fedkl.World):
     """A rod of length 1 and mass 1, pushed at its hinge and punished for not standing still."""
 
-    name: ClassVar[str] = "pendulum"
+    name: ClassVar[str] = "planets"
     summary: ClassVar[str] = "hold a pendulum upright, whatever the planet's gravity"
     observation_size: ClassVar[int] = 3
     actions: ClassVar[fedkl.Continuous] = fedkl.Continuous(1)
     horizon: ClassVar[int] = 60
-
-    lightest: float = fedkl.setting(2.0, "gravity of client 0 (m/s^2)", low=0)
-    heaviest: float = fedkl.setting(12.0, "gravity of the last client (m/s^2)", low=0)
-
-    def clients(self, n: int, key: Array) -> Planet:
-        return Planet(jnp.linspace(self.lightest, self.heaviest, n))
+    words: ClassVar = (fedkl.Word("gravity", 9.8, low=0.0, help="of the planet (m/s^2)"),)
+    params: ClassVar = Planet
 
     def reset(self, params: Planet, key: Array) -> tuple[Swing, Array]:
         angle, speed = jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
@@ -69,7 +66,8 @@ def _observe(state: Swing) -> Array:
 
 def main(rounds: str = "20") -> None:
     """Trains one policy for eight planets and prints how it does, on the worst of them too."""
-    settings = {"world.name": "pendulum", "federation.clients": 8, "federation.rounds": int(rounds)}
+    settings = {"world.name": "planets", "federation.clients": 8, "federation.rounds": int(rounds)}
+    settings["world.clients.gravity"] = {"linspace": [2.0, 12.0]}
     for record in fedkl.Federation(fedkl.preset("probe-point", set=settings)):
         print("round {round}: return {return_mean:.1f}, worst {return_min:.1f}".format(**record))
 

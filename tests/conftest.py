@@ -12,7 +12,16 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Shapes in annotations are executed. This comes before anything of fedkl is imported.
-WITH_SHAPES = ("algorithms", "clients", "engines", "learning", "server", "simulators", "worlds")
+WITH_SHAPES = (
+    "algorithms",
+    "clients",
+    "engines",
+    "heterogeneity",
+    "learning",
+    "server",
+    "simulators",
+    "worlds",
+)
 install_import_hook([f"fedkl.{name}" for name in WITH_SHAPES], "shape_checks.check")
 
 import fedkl  # noqa: E402

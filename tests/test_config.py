@@ -66,7 +66,7 @@ def test_the_authors_variant_differs_where_their_code_did():
     assert (c.critic.epochs, c.critic.learning_rate, c.critic.l2) == (30, 3e-4, 1e-3)
     assert c.critic.replay_previous
     assert c.federation.observation_statistics == "local"
-    assert c.world.noise_scale == 0.4
+    assert c.mapping()["world"]["clients"]["action_noise"]["normal"] == [0.0, 0.4]
     assert fedkl.preset("reacher-both-authors", "fedprox").algorithm.mu_factor == 0.25
     assert fedkl.preset("reacher-both-authors", "fmarl").algorithm.counter == "variable"
 
@@ -93,8 +93,8 @@ def test_the_authors_variant_differs_where_their_code_did():
         ({"algorithm.c1_bounds": [2, 1]}, "algorithm.c1_bounds must be in ascending order"),
         ({"algorithm.distance": "L2"}, f"algorithm.distance must be one of {', '.join(DISTANCES)}"),
         ({"algorithm.mu": 1.0}, "algorithm.mu is not a setting; algorithm has:"),
-        ({"world.scenario": "mars"}, "world.scenario must be one of iid, initial_states"),
-        ({"world.name": "mars"}, "world.name: there is no world 'mars'; there is: figure-eight"),
+        ({"world.scenario": "mars"}, "world.scenario is not a setting; world has: clients"),
+        ({"world.name": "mars"}, "world.name: there is no world 'mars'; there is: acrobot"),
         ({"learner": 3}, "learner must be a table of settings, not 3"),
         ({"federation.clients": 2}, "federation.clients_per_round must be at most"),
         ({"seed": -1}, "seed must be at least 0, not -1"),
@@ -109,7 +109,7 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(settings, sentence):
 
 
 def test_unknown_presets_and_algorithms_are_answered_with_those_there_are():
-    with pytest.raises(fedkl.UserError, match="there is no preset 'nope'; there is: demo"):
+    with pytest.raises(fedkl.UserError, match="there is no preset 'nope'; there is: acrobot"):
         fedkl.preset("nope")
     with pytest.raises(fedkl.UserError, match="there is no algorithm 'nope'; there is: fedavg"):
         fedkl.preset("demo", algorithm="nope")

@@ -91,7 +91,8 @@ GROUPED = {"aggregation.reduce": "grouped"}
         ),
         (
             {"selection.name": "nope"},
-            "selection.name: there is no selector 'nope'; there is: round-robin, uniform, weighted",
+            "selection.name: there is no selector 'nope'; there is: alignment, potential, "
+            "round-robin, uniform, weighted",
         ),
         ({"selection.name": 3}, "selection.name must say which selection"),
         ({"selection": "uniform"}, "selection must be a table of settings, not 'uniform'"),

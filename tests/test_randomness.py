@@ -22,6 +22,7 @@ def test_the_numbers_of_purposes_are_those_of_every_saved_run():
         "RECORDING": 6,
         "AGGREGATION": 7,
         "EVALUATED": 8,
+        "HETEROGENEITY": 9,
     }
 
 

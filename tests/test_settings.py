@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedkl.errors import UserError
-from fedkl.settings import as_mapping, build, setting
+from fedkl.settings import as_mapping, build, defaults, setting
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,51 @@ def test_in_a_module_only_numbers_that_are_not_static_are_leaves():
 
     assert jax.tree.leaves(Group()) == [0.5]
     assert build(Group, {"rate": 1}, "group").rate == 1.0
+
+
+@dataclass(frozen=True)
+class Spices:
+    """A table: each spice, and how much of it."""
+
+    amounts: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def from_table(cls, table, where):
+        if not isinstance(table, dict):
+            raise UserError(f"{where} must be a table of spices")
+        return cls(tuple(table.items()))
+
+    def table(self):
+        return dict(self.amounts)
+
+
+NONE = Spices()
+
+
+@dataclass(frozen=True)
+class Pot:
+    """A group with a table in it, which has another name in a config."""
+
+    litres: int = setting(2, "how large")
+    seasoning: Spices = setting(NONE, "what goes in", key="spices")  # noqa: RUF009
+
+
+def test_a_table_within_a_group_reads_and_writes_itself():
+    pot = build(Pot, {"spices": {"salt": 3}}, "pot")
+    assert pot == Pot(seasoning=Spices((("salt", 3),)))
+    assert as_mapping(pot) == {"litres": 2, "spices": {"salt": 3}}
+    assert defaults(Pot) == {"litres": 2, "spices": Spices()}
+    with pytest.raises(UserError, match=r"^pot\.spices must be a table of spices$"):
+        build(Pot, {"spices": 3}, "pot")
+    with pytest.raises(
+        UserError, match=r"^pot\.seasoning is not a setting; pot has: litres, spices"
+    ):
+        build(Pot, {"seasoning": {}}, "pot")
+
+
+def test_a_setting_with_a_key_is_given_by_name_only():
+    with pytest.raises(TypeError):
+        Pot(2, Spices())
 
 
 def test_help_goes_with_the_field():

@@ -6,34 +6,41 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedkl.learning.advantage import advantages
+from fedkl.learning.advantage import Steps, advantages
+from fedkl.learning.critic import with_time
 from fedkl.learning.statistics import Moments
 from fedkl.server.aggregation import Mean
 
+OBSERVATION = jnp.ones((3, 2, 5))
 
-def estimated(last_value, discount=0.9):
-    """Of two episodes of three steps."""
-    steps, ended = jnp.ones((3, 2)), jnp.zeros((3, 2), bool)
-    return advantages(steps, steps, last_value, ended, ~ended, discount, 0.95)
+
+def told(elapsed):
+    """Two episodes of three steps."""
+    return with_time(OBSERVATION, elapsed, 3)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_axes_of_one_name_have_one_length(compiled):
-    """A value for both episodes would be broadcast in silence."""
-    call = jax.jit(estimated) if compiled else estimated
-    assert call(jnp.ones(2)).shape == (3, 2)
-    with pytest.raises(TypeCheckError, match="last_value"):
-        call(jnp.ones(1))
+    """A time for both episodes would be broadcast in silence, or fail far away."""
+    call = jax.jit(told) if compiled else told
+    assert call(jnp.ones((3, 2), int)).shape == (3, 2, 6)
+    with pytest.raises(TypeCheckError, match="elapsed"):
+        call(jnp.ones((3, 1), int))
 
 
-def test_numpys_arrays_are_as_good_as_jaxs_and_whole_numbers_are_numbers():
-    np.testing.assert_array_equal(estimated(np.ones(2, np.float32)), estimated(jnp.ones(2)))
-    np.testing.assert_array_equal(estimated(jnp.ones(2), 1), estimated(jnp.ones(2), 1.0))
+def test_numpys_arrays_are_as_good_as_jaxs():
+    np.testing.assert_array_equal(told(np.ones((3, 2), int)), told(jnp.ones((3, 2), int)))
+
+
+def test_whole_numbers_are_numbers():
+    ones, yes = jnp.ones((3, 2)), jnp.ones((3, 2), bool)
+    steps = Steps(ones, ones, ones, yes, yes)
+    np.testing.assert_array_equal(advantages(steps, 1, 0.95), advantages(steps, 1.0, 0.95))
 
 
 def test_other_kinds_of_numbers_raise():
-    with pytest.raises(TypeCheckError, match="last_value"):
-        estimated(jnp.ones(2, int))
+    with pytest.raises(TypeCheckError, match="elapsed"):
+        told(jnp.ones((3, 2)))
 
 
 def test_shapes_are_checked_on_the_server():

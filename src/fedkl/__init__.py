@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SharedWorld,
         SoloWorld,
         Transition,
+        Word,
         World,
         register_world,
     )
@@ -52,6 +53,7 @@ _HOMES = {
     "Transform": "fedkl.server.aggregation",
     "Transition": "fedkl.worlds",
     "UserError": "fedkl.errors",
+    "Word": "fedkl.worlds",
     "World": "fedkl.worlds",
     "preset": "fedkl.config",
     "register_algorithm": "fedkl.algorithms",
@@ -78,6 +80,7 @@ __all__ = [
     "Transform",
     "Transition",
     "UserError",
+    "Word",
     "World",
     "preset",
     "register_algorithm",

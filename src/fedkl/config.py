@@ -7,9 +7,6 @@ directory keeps, has neither.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -18,16 +15,23 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedkl import settings
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
+from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.sharing import NONE
+from fedkl.plugins import load_plugin
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
+from fedkl.server.starting import clients_of
 from fedkl.settings import setting
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
+from fedkl.worlds.differences import TABLE
+from fedkl.worlds.family import Family
 
 _GROUPS = {
     "federation": FederationSettings,
@@ -35,12 +39,13 @@ _GROUPS = {
     "critic": CriticSettings,
     "evaluation": EvaluationSettings,
     "checkpoint": CheckpointSettings,
+    "heterogeneity": HeterogeneitySettings,
 }
 _NAMED = {"algorithm": ALGORITHMS, "world": WORLDS, "selection": SELECTORS}
 _DEFAULTS = {"selection": "uniform"}
 _TABLES = {*_GROUPS, *_NAMED, "aggregation"}
-_loaded: set[tuple[Path, int]] = set()
-"""Plugins that have run, as they were then."""
+SHORTHANDS = {"gym": ("gymnasium", "id"), "pettingzoo": ("pettingzoo", "module")}
+"""What `gym:CartPole-v1` stands for: a preset, and the setting of its world that says which."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Config:
     aggregation: AggregationSettings
     evaluation: EvaluationSettings
     checkpoint: CheckpointSettings
+    heterogeneity: HeterogeneitySettings
 
     def mapping(self) -> dict[str, Any]:
         """The config as TOML can hold it; `from_mapping` reads it back."""
@@ -84,6 +90,19 @@ class Config:
             result[name] = {"name": group.name} | settings.as_mapping(group)
         result["aggregation"] = self.aggregation.mapping()
         return result | {name: settings.as_mapping(getattr(self, name)) for name in _GROUPS}
+
+    def clients(self) -> dict[str, np.ndarray]:
+        """What each client has of the words that they differ in, or that the config names.
+
+        Returns:
+            By word, a row for each client; nothing where all clients share one simulation.
+
+        Example:
+            >>> settings = {"world.clients.gravity": {"linspace": [5, 15]}, "federation.clients": 3}
+            >>> preset("cartpole", set=settings).clients()["gravity"].tolist()
+            [5.0, 10.0, 15.0]
+        """
+        return clients_of(self)
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:
@@ -126,7 +145,8 @@ def preset(
     """The config of a preset or of a TOML file, with changes.
 
     Args:
-        name: a preset's name, or the path of a file that ends in .toml.
+        name: a preset's name, `gym:` and the id of a Gymnasium environment, `pettingzoo:` and a
+            module of PettingZoo, or the path of a file that ends in .toml.
         algorithm: instead of the preset's own.
         seed: instead of the preset's own.
         set: dotted key to value, such as {"learner.d_local": 0.02}.
@@ -183,29 +203,6 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def load_plugin(path: Path) -> None:
-    """Runs a user's Python file, which registers what it defines.
-
-    Raises:
-        UserError: there is no such file. What the file itself raises is its author's to see.
-    """
-    if not path.is_file():
-        raise UserError(f"the plugin {path} is not a file")
-    version = (path.resolve(), path.stat().st_mtime_ns)
-    if version in _loaded:
-        return
-    # Two plugins may have the same name, in two folders.
-    folder = hashlib.sha256(bytes(path.resolve().parent)).hexdigest()[:8]
-    spec = importlib.util.spec_from_file_location(f"fedkl_plugin_{path.stem}_{folder}", path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"the plugin {path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look up annotations that `from __future__ import annotations` made strings.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    _loaded.add(version)
-
-
 def _which(kind: str, table: Mapping[str, Any]) -> str:
     """The name of the algorithm, world or selector that a table is for."""
     if not isinstance(name := table.get("name", _DEFAULTS.get(kind)), str):
@@ -241,6 +238,8 @@ def _check(config: Config) -> None:
             "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
             "time left takes the time limit for the end"
         )
+    if isinstance(config.world, Family) and config.world.differences:
+        config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
     config.selection.check(n, k)
     config.aggregation.check(n, k)
@@ -276,6 +275,10 @@ def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]
         name: the preset or file.
         within: what extends it, and what extends that.
     """
+    kind, _, which = name.partition(":")
+    if kind in SHORTHANDS and which:
+        base, key = SHORTHANDS[kind]
+        return _layers(base, within) | {name: {"world": {key: which}}}
     path = Path(name).resolve() if name.endswith(".toml") else None
     identity = name if path is None else str(path)
     if identity in within:
@@ -295,7 +298,10 @@ def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]
         # A name that starts with an underscore is a part that presets share.
         part = bool(within) and (_preset_folder() / f"{name}.toml").is_file()
         if name not in presets() and not part:
-            raise UserError(f"there is no preset '{name}'; there is: {', '.join(presets())}")
+            short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())
+            raise UserError(
+                f"there is no preset '{name}'; there is: {', '.join(presets())}, and {short}"
+            )
         values = _parse(_preset_text(name), name)
     values.pop("summary", None)
     layers: dict[str, dict[str, Any]] = {}
@@ -362,11 +368,16 @@ def _preset_text(name: str) -> str:
     return (_preset_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any], depth: int = 3) -> dict[str, Any]:
+    """Tables, groups, and the words of `[world.clients]` one by one.
+
+    How a word is drawn is replaced whole: half a table of it would say something else.
+    """
     result = dict(base)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merged(result[key], value) if both else value
+        merge = both and depth > 1
+        result[key] = _merged(result[key], value, depth - 1) if merge else value
     return result
 
 
@@ -379,6 +390,11 @@ def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    if key.startswith(f"{TABLE}."):  # a word may have dots of its own
+        world = _table(values, "world")
+        word = {key.removeprefix(f"{TABLE}."): value}
+        world["clients"] = _table(world, "clients") | word
+        return
     *group, name = key.split(".")
     if len(group) > 1:
         raise UserError(f"{key} is not a setting; settings are of the form group.name")

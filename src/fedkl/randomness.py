@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     RECORDING = 6
     AGGREGATION = 7
     EVALUATED = 8
+    HETEROGENEITY = 9
 
 
 def key_for(seed: int, purpose: Purpose, *numbers: int) -> PRNGKeyArray:

@@ -2,7 +2,8 @@
 
 A group of settings is a frozen dataclass (usually an `equinox.Module`) whose fields are made with
 `setting`. `build` turns a mapping, as read from TOML, into such a group and answers every mistake
-with one sentence that names the field and what is allowed.
+with one sentence that names the field and what is allowed. A setting that is a table itself has a
+type of its own, which reads and writes it (`Table`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,25 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from fedkl.errors import UserError
 
 _NOUN = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+
+@runtime_checkable
+class Table(Protocol):
+    """The type of a setting that is a table."""
+
+    @classmethod
+    def from_table(cls, table: Any, where: str) -> Self:
+        """What a config says, checked; `where` names the setting for messages."""
+
+    def table(self) -> dict[str, Any]:
+        """As TOML can hold it; `from_table` reads it back."""
 
 
 def setting(
@@ -33,6 +46,7 @@ def setting(
     infinite: bool = False,
     path: bool = False,
     static: bool = False,
+    key: str = "",
 ) -> Any:
     """A dataclass field with a default, one line of help, and its limits.
 
@@ -47,12 +61,20 @@ def setting(
         static: True if the value shapes the compiled code (sizes, switches, names); False if it
             is a number that compiled code takes as an argument, so that changing it does not
             compile anything again.
+        key: how a config spells it, where the field's name is taken; such a field is given by its
+            name only, also in Python.
     """
     limits = {"low": low, "high": high, "above": above, "choices": choices, "infinite": infinite}
     return dataclasses.field(
         default=default,
-        metadata={"help": help, "static": static, "path": path, "limits": limits},
+        kw_only=bool(key),
+        metadata={"help": help, "static": static, "path": path, "limits": limits, "key": key},
     )
+
+
+def spelled(field: dataclasses.Field[Any]) -> str:
+    """How a config spells a setting."""
+    return field.metadata["key"] or field.name
 
 
 def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
@@ -63,7 +85,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
         values: field name to value.
         where: the name of the group, for messages ("learner"); empty at the top level.
     """
-    known = {f.name: f for f in dataclasses.fields(cls) if "help" in f.metadata}
+    known = {spelled(f): f for f in dataclasses.fields(cls) if "help" in f.metadata}
     hints = typing.get_type_hints(cls)
     prefix, group = (f"{where}.", f"{where} has") if where else ("", "there is")
     for name in values:
@@ -72,7 +94,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
             raise UserError(f"{prefix}{name} is not a setting; {group}: {allowed}")
     return cls(
         **{
-            name: _checked(prefix + name, value, hints[name], known[name])
+            known[name].name: _checked(prefix + name, value, hints[known[name].name], known[name])
             for name, value in values.items()
         }
     )
@@ -80,7 +102,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
 
 def defaults(cls: type) -> dict[str, Any]:
     """The names of a group's settings, and what they are when the config is silent."""
-    return {f.name: f.default for f in dataclasses.fields(cls) if "help" in f.metadata}
+    return {spelled(f): f.default for f in dataclasses.fields(cls) if "help" in f.metadata}
 
 
 def as_mapping(group: Any) -> dict[str, Any]:
@@ -91,11 +113,15 @@ def as_mapping(group: Any) -> dict[str, Any]:
             value = getattr(group, f.name)
             if f.metadata["path"] and value:
                 value = str(Path(value).resolve())
-            result[f.name] = list(value) if isinstance(value, tuple) else value
+            if isinstance(value, Table):
+                value = value.table()
+            result[spelled(f)] = list(value) if isinstance(value, tuple) else value
     return result
 
 
 def _checked(path: str, value: Any, hint: Any, field: dataclasses.Field[Any]) -> Any:
+    if isinstance(hint, type) and issubclass(hint, Table):
+        return hint.from_table(value, path)
     if typing.get_origin(hint) is tuple:
         value = _tuple(path, value, typing.get_args(hint))
         entries = value

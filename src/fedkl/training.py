@@ -28,7 +28,10 @@ AGAIN_AND_AGAIN = 3
 
 def create(config: Config, path: Path) -> RunDirectory:
     """A run directory for `config`, at round 0."""
-    return RunDirectory.create(path, config.mapping())
+    run = RunDirectory.create(path, config.mapping())
+    with run.lock():
+        run.write_clients(config.clients())
+    return run
 
 
 def load(run: RunDirectory, warn: Warn, federation: Federation | None = None) -> Federation:
@@ -80,6 +83,7 @@ def go_on(
     with run.lock():
         federation = load(run, warn, federation)
         config = federation.config
+        run.write_clients(config.clients())  # a comparison makes its runs without
         done, rounds = int(federation.state.round), config.federation.rounds
         stop = rounds if until is None else until
         finished = done == rounds and not federation.stalled

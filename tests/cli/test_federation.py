@@ -137,7 +137,7 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["train", "nope"], "there is no preset 'nope'; there is: demo"),
+        (["train", "nope"], "there is no preset 'nope'; there is: acrobot"),
         (["train", "demo", "--algorithm", "nope"], "there is no algorithm 'nope'"),
         (["train", "demo", "--set", "learner.nope=1"], "learner.nope is not a setting"),
         (["train", "demo", "--set", "learner.steps=abc"], "learner.steps must be a whole number"),
@@ -191,8 +191,8 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             "learner.d_local must be finite, not inf",
         ),
         (
-            ["train", "reacher-both", "--set", "world.noise_scale=inf"],
-            "world.noise_scale must be finite",
+            ["train", "reacher-both", "--set", "world.clients.action_noise=inf"],
+            "world.clients.action_noise must be between -1e30 and 1e30, not inf",
         ),
         (["train", "_reacher"], "there is no preset '_reacher'"),
         (["train", "demo", "--set", "aggregation.reduce=nope"], "there is no reducer 'nope'"),

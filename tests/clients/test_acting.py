@@ -12,7 +12,7 @@ from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Seed
-from fedkl.worlds import FigureEight, PointTarget
+from fedkl.worlds import Bandit, FigureEight, PointTarget
 
 KEY = jax.random.key(5)
 AGENTS = 7
@@ -58,7 +58,7 @@ def behaviours(learner, policies, statistics, deterministic=False):
 
 def actors_of(*arguments, **options):
     each = [behaviour.actor() for behaviour in behaviours(*arguments, **options)]
-    return actors(stacked(each), [Seed((n,)) for n in range(AGENTS)])
+    return actors(stacked(each), [[Seed((n,))] for n in range(AGENTS)])
 
 
 # Inside jit.
@@ -104,25 +104,25 @@ def test_a_policy_acts_on_standardised_observations(far):
 def test_deterministic_actions_are_those_of_the_jax_policy(policies, statistics, standardised):
     learner = learner_with(observation_clip=3.0)
     seen = statistics if standardised else [None] * AGENTS
-    host = Actors(actors_of(learner, policies, seen, deterministic=True), 50)
+    host = Actors(actors_of(learner, policies, seen, deterministic=True), [50])
     acts = stacked(behaviours(learner, policies, seen, deterministic=True))
     together = jax.jit(jax.vmap(lambda act, row: act(row[None], KEY)[0]))
     random = np.random.default_rng(1)
     for step in range(50):
         observation = random.normal(0, 2, (AGENTS, 6)).astype(np.float32)
-        ours = host(observation, step)
+        ours = host(observation[:, None], step)[:, 0]
         np.testing.assert_allclose(ours, together(acts, observation), atol=1e-5)
 
 
 def test_noise_around_the_jax_policys_mean_has_its_deviation(policies, statistics):
     learner, steps = learner_with(), 3000
-    observation = np.full((AGENTS, 6), 0.3, np.float32)
-    noisy = Actors(actors_of(learner, policies, statistics), steps)
-    calm = Actors(actors_of(learner, policies, statistics, deterministic=True), 1)(observation, 0)
+    observation = np.full((AGENTS, 1, 6), 0.3, np.float32)
+    noisy = Actors(actors_of(learner, policies, statistics), [steps])
+    calm = Actors(actors_of(learner, policies, statistics, deterministic=True), [1])(observation, 0)
     noise = np.stack([noisy(observation, step) for step in range(steps)]) - calm
     deviation = np.exp(-0.1 * np.arange(AGENTS))
-    assert noise[..., 0].std(axis=0) == pytest.approx(deviation, rel=0.06)
-    assert noise[..., 0].mean(axis=0) == pytest.approx(np.zeros(AGENTS), abs=0.08)
+    assert noise[..., 0, 0].std(axis=0) == pytest.approx(deviation, rel=0.06)
+    assert noise[..., 0, 0].mean(axis=0) == pytest.approx(np.zeros(AGENTS), abs=0.08)
 
 
 @pytest.mark.parametrize(
@@ -137,20 +137,20 @@ def test_only_a_client_that_never_trained_explores_and_never_deterministically(
         Behaviour(learner, policy, None, jnp.array(done), deterministic).actor()
         for policy, done in zip(policies, [0, 1, 2, 0, 0, 0, 9], strict=True)
     ]
-    made = actors(stacked(each), [Seed((0,))] * AGENTS)
+    made = actors(stacked(each), [[Seed((0,))]] * AGENTS)
     assert [actor.exploration for actor in made] == expected
 
 
-def test_every_actor_has_the_seed_it_is_given(policies, statistics):
+def test_every_actor_has_the_seeds_it_is_given(policies, statistics):
     made = actors_of(learner_with(), policies, statistics)
-    assert [actor.seed for actor in made] == [Seed((n,)) for n in range(AGENTS)]
+    assert [actor.seeds for actor in made] == [(Seed((n,)),) for n in range(AGENTS)]
 
 
 def test_an_actor_can_be_sent_without_jax(policies, statistics):
     for actor in actors_of(learner_with(), policies, statistics):
-        arrays = jax.tree.leaves(actor._replace(seed=None))
+        arrays = jax.tree.leaves(actor._replace(seeds=None))
         assert all(type(x) is np.ndarray for x in arrays if not np.isscalar(x))
-        assert type(actor.clip) is type(actor.exploration) is float
+        assert type(actor.clip) is type(actor.exploration) is type(actor.temperature) is float
 
 
 def test_keys_that_differ_stand_for_seeds_that_differ():
@@ -159,3 +159,52 @@ def test_keys_that_differ_stand_for_seeds_that_differ():
     seeds = seeds_of(data)
     assert len(set(seeds)) == 3
     assert [seeds_of(row) for row in data] == [[seed] for seed in seeds]
+
+
+# Discrete actions on the host.
+
+
+@pytest.fixture(scope="module")
+def choosing():
+    """Policies that choose one of three, whose logits depend on what they see."""
+    return [Policy(Bandit(), learner_with(), jax.random.key(n)) for n in range(3)]
+
+
+def choosers(policies, columns, deterministic=False):
+    each = [
+        Behaviour(learner_with(), policy, None, jnp.array(1), deterministic) for policy in policies
+    ]
+    seeds = [[Seed((n,), (c,)) for c in range(columns)] for n in range(len(policies))]
+    return each, actors(stacked([act.actor() for act in each]), seeds)
+
+
+def test_the_most_probable_action_is_that_of_the_jax_policy(choosing):
+    acts, host = choosers(choosing, 2, deterministic=True)
+    together = Actors(host, [50, 50])
+    random = np.random.default_rng(1)
+    for step in range(50):
+        seen = random.normal(0, 2, (3, 2, 1)).astype(np.float32)
+        expected = [act(jnp.asarray(rows), KEY) for act, rows in zip(acts, seen, strict=True)]
+        np.testing.assert_array_equal(together(seen, step), expected)
+
+
+def test_samples_on_the_host_have_the_law_of_jaxs(choosing):
+    """Shares of 20,000 samples of each, two columns on the host: 0.0155 is three deviations."""
+    acts, host = choosers(choosing, 2)
+    seen = np.full((3, 2, 1), 0.7, np.float32)
+    together = Actors(host, [10_000, 10_000])
+    chosen = np.stack([together(seen, row) for row in range(10_000)])
+    for n, act in enumerate(acts):
+        theirs = np.asarray(act(jnp.full((20_000, 1), 0.7), KEY))
+        shares = [np.bincount(x.ravel(), minlength=3) / 20_000 for x in (chosen[:, n], theirs)]
+        np.testing.assert_allclose(*shares, atol=0.0155)
+        logits = choosing[n](jnp.full((1, 1), 0.7)).logits[0]
+        np.testing.assert_allclose(shares[0], jax.nn.softmax(logits), atol=0.011)
+    assert not np.array_equal(chosen[:, 0, 0], chosen[:, 0, 1])
+
+
+def test_an_actor_of_discrete_actions_has_no_deviation(choosing):
+    _, host = choosers(choosing, 1)
+    assert all(actor.deviation is None and actor.temperature == 1.0 for actor in host)
+    _, calm = choosers(choosing, 1, deterministic=True)
+    assert all(actor.deviation is None and actor.temperature == 0.0 for actor in calm)

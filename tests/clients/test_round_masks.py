@@ -56,10 +56,10 @@ class Short(World):
 def short(train, start):
     critic = CriticSettings(hidden=(4,), epochs=2, minibatch=8)
 
-    def run(length, nonsense=0.0, scale=1.0, **numbers):
+    def run(length, nonsense=0.0, scale=1.0, steps=24, **numbers):
         learner = LearnerSettings(
             iterations=2,
-            steps=24,
+            steps=steps,
             epochs=2,
             minibatch=8,
             hidden=(4,),
@@ -76,25 +76,37 @@ def short(train, start):
 
 @pytest.mark.parametrize("nonsense", [1e6, float("inf"), float("nan")])
 @pytest.mark.parametrize("length", [1, 4, 6])
-def test_nothing_counts_after_a_true_end(short, length, nonsense):
+@pytest.mark.parametrize("collect", ["steps", "episodes"])
+def test_nothing_counts_after_a_true_end(short, collect, length, nonsense):
     """Neither for weights, moments, advantages, policy nor critic: not a bit changes."""
-    same_bits(short(length), short(length, nonsense))
+    same_bits(short(length, collect=collect), short(length, nonsense, collect=collect))
 
 
 @pytest.mark.parametrize(("length", "steps"), [(1, 8), (4, 32), (6, 48), (99, 48)])
 def test_a_client_weighs_the_steps_before_its_ends(short, length, steps):
     """2 iterations of 4 episodes."""
-    update, _, metrics = short(length)
+    update, _, metrics = short(length, collect="episodes")
     assert float(update.weight) == steps
     assert float(update.model.observations.count) == float(update.model.rewards.count) == steps
     assert metrics["steps"].tolist() == [steps / 2] * 2
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(update))
 
 
+@pytest.mark.parametrize("length", [1, 4, 6, 99])
+def test_a_client_weighs_all_that_it_was_asked_for_if_episodes_follow_each_other(short, length):
+    """2 iterations of 22 steps, which are 3 columns of 6 and one of 4."""
+    update, _, metrics = short(length, steps=22)
+    assert float(update.weight) == 44
+    assert float(update.model.observations.count) == float(update.model.rewards.count) == 44
+    assert metrics["steps"].tolist() == [22, 22]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(update))
+
+
 def test_advantages_are_standardised_over_real_steps_only(short):
     """c2 ends at its cap, max advantage / KL. Of 4 standardised numbers the largest is between 1
     and sqrt(3); with 20 zeros of padding among them it would be larger."""
-    metrics = short(1, learning_rate=0.5, c2=20.0, c2_bounds=(1e-8, 20.0))[2]
+    settings = {"learning_rate": 0.5, "c2": 20.0, "c2_bounds": (1e-8, 20.0)}
+    metrics = short(1, **settings, collect="episodes")[2]
     c2 = float(metrics["coefficients"]["c2"])
     assert c2 < 19
     assert 1 <= c2 * float(metrics["kl_local"][-1]) <= 3**0.5

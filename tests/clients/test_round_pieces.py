@@ -50,6 +50,9 @@ class ByHand:
     def collect(self, behaviour, episodes, key):
         return self._traced.collect(behaviour, episodes, key)
 
+    def fill(self, behaviour, steps, key):
+        return self._traced.fill(behaviour, steps, key)
+
     def record(self, behaviour, key):
         return self._traced.record(behaviour, key)
 
@@ -57,8 +60,8 @@ class ByHand:
 class Broken(ByHand):
     """One reading of each batch, and one reward, are far from all others."""
 
-    def collect(self, behaviour, episodes, key):
-        data = super().collect(behaviour, episodes, key)
+    def fill(self, behaviour, steps, key):
+        data = super().fill(behaviour, steps, key)
         return data._replace(
             observation=data.observation.at[0, 5].set(1e6),
             reward=data.reward.at[0, 6].set(-1e6),
@@ -100,7 +103,7 @@ def test_what_is_learnt_from_is_as_it_was_observed(point, start):
     params = jax.tree.map(lambda x: x[0], task.world.clients(1, KEY))
     begun = Start(*start(task), KEY)
     carry = begin(task, begun)
-    data = Broken(task.world, params).collect(behaviour(task, begun, carry), 64, KEY)
+    data = Broken(task.world, params).fill(behaviour(task, begun, carry), 64, KEY)
     cleaned = pieces.clean(task, data)
     assert float(cleaned.observation[0, 5, 0]) < 10
     assert float(cleaned.reward[0, 6]) > -20

@@ -91,6 +91,9 @@ class Countless:
         self.asked.append(episodes)
         return self.source.collect(behaviour, episodes, key)
 
+    def fill(self, behaviour, steps, key):
+        raise NotImplementedError
+
     def record(self, behaviour, key):
         return self.source.record(behaviour, key)
 

@@ -36,7 +36,7 @@ def test_the_readme_names_every_command():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in (
         "train", "resume", "evaluate", "compare", "tune", "tune-d-global", "report", "list",
-        "theory",
+        "theory", "describe",
     ):  # fmt: skip
         assert f"| `fedkl {command}` |" in text
 

@@ -82,8 +82,11 @@ def test_every_client_learns_from_its_own_row(hosted):
     assert mode(answers[3].update.model.policy) > 0.05
 
 
-def test_killed_simulators_are_replaced_and_change_nothing(hosted):
-    calm, harmed = hosted(federation__rounds=2), hosted(federation__rounds=2)
+@pytest.mark.parametrize("collect", ["steps", "episodes"])
+def test_killed_simulators_are_replaced_and_change_nothing(hosted, collect):
+    settings = {"federation__rounds": 2, "learner__collect": collect}
+    world = Points(horizon=5, length=3)
+    calm, harmed = hosted(world, **settings), hosted(world, **settings)
     list(calm)
     harmed.run_round()
     for process in harmed.engine._workers.processes():
@@ -92,6 +95,14 @@ def test_killed_simulators_are_replaced_and_change_nothing(hosted):
     assert harmed.engine.report()["simulators_replaced"] >= 1
     assert calm.engine.report() == {"simulators_replaced": 0}
     assert same_bits(calm.state, harmed.state)
+
+
+@pytest.mark.parametrize(("collect", "steps"), [("steps", 64), ("episodes", 13 * 3)])
+def test_an_iteration_has_so_many_steps_although_episodes_end_early(hosted, collect, steps):
+    """64 steps are 13 columns of 5, or as many episodes, which end after 3."""
+    federation = hosted(Points(horizon=5, length=3), learner__collect=collect)
+    record = federation.run_round()
+    assert record["env_steps"] == 2 * 2 * steps
 
 
 def test_known_returns_are_evaluated(hosted):

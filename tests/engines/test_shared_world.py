@@ -18,12 +18,13 @@ from fedkl.clients.sources import Traced
 from fedkl.clients.state import Task, fresh
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, InSharedWorld, Job
+from fedkl.errors import UserError
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.sharing import Sharing
 from fedkl.randomness import words_of
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Recipe
-from fedkl.simulators.episodes import run_episode
+from fedkl.simulators.episodes import run_job
 from fedkl.worlds import Continuous, PointTarget, SharedWorld
 from fedkl.worlds.probes import PointParams
 
@@ -59,14 +60,20 @@ class Walk(SharedWorld):
     observation_size: ClassVar[int] = 2
     actions: ClassVar[Continuous] = Continuous(1)
     ends: int = eqx.field(static=True, default=0)
+    cuts: int = eqx.field(static=True, default=0)
+    leaves: tuple = eqx.field(static=True, default=())
     mishap: str = eqx.field(static=True, default="")
     tickets: str = eqx.field(static=True, default="")
     horizon: int = eqx.field(static=True, default=8)
     patience: ClassVar[float] = 20.0
     agents: ClassVar[int] = 3
 
+    @property
+    def truncates(self):
+        return self.cuts > 0
+
     def simulator(self):
-        arguments = {"agents": 3, "ends": self.ends}
+        arguments = {"agents": 3, "ends": self.ends, "cuts": self.cuts, "leaves": self.leaves}
         return Recipe(
             "toy_simulators:Walk", arguments | {"mishap": self.mishap, "tickets": self.tickets}
         )
@@ -164,14 +171,14 @@ class JaxNoise:
         offset = np.array([self._noise(actor) for actor in job.actors])
         simulator.step = lambda actions: step(actions + offset)
         calm = [actor._replace(deviation=0 * actor.deviation) for actor in job.actors]
-        episode = run_episode(simulator, job._replace(actors=calm))
-        return episode._replace(action=(episode.action + offset).astype(np.float32))
+        episode = run_job([simulator], job._replace(actors=calm))
+        return episode._replace(action=(episode.action + offset[:, None]).astype(np.float32))
 
     def _noise(self, actor):
-        key = jax.random.wrap_key_data(np.array(actor.seed.words, np.uint32))
+        key = jax.random.wrap_key_data(np.array(actor.seeds[0].words, np.uint32))
         _, step_key = jax.random.split(key)
         act_key, _ = jax.random.split(jax.random.split(step_key, 1)[0])
-        (episode,) = actor.seed.numbers
+        (episode,) = actor.seeds[0].numbers
         return jax.random.normal(act_key, (self._episodes, 1))[episode] * actor.deviation
 
 
@@ -226,9 +233,9 @@ def test_who_is_not_selected_acts_with_the_global_policy_all_along(bench):
                 globally = same_bits(actor.weights, network.weights)
                 assert globally == (agent != 1 or i == 0)
                 assert not globally or actor.deviation == 1.0
-    seeds = [actor.seed for jobs in here.jobs for job in jobs for actor in job.actors]
+    seeds = [actor.seeds for jobs in here.jobs for job in jobs for actor in job.actors]
     assert len(set(seeds)) == 3 * 4 * 3
-    assert len({job.seed for jobs in here.jobs for job in jobs} | set(seeds)) == 3 * 4 * 4
+    assert len({job.seeds for jobs in here.jobs for job in jobs} | set(seeds)) == 3 * 4 * 4
 
 
 def test_a_client_that_trains_sees_with_what_it_has_seen_in_this_round(bench):
@@ -247,22 +254,51 @@ def test_the_same_keys_give_the_same_bits(bench):
     assert same_bits(here.train(), bench(Walk()).train())
 
 
-def test_lost_workers_change_nothing_and_are_counted(bench, tmp_path):
+@pytest.mark.parametrize("collect", ["steps", "episodes"])
+def test_lost_workers_change_nothing_and_are_counted(bench, tmp_path, collect):
     for i in range(3):
         (tmp_path / str(i)).touch()
-    calm, harmed = bench(Walk()), bench(Walk(mishap="die", tickets=str(tmp_path)))
+    calm = bench(Walk(ends=5), collect=collect)
+    harmed = bench(Walk(ends=5, mishap="die", tickets=str(tmp_path)), collect=collect)
     assert same_bits(calm.train(), harmed.train())
     assert calm.engine.report() == {"simulators_replaced": 0}
     assert harmed.engine.report() == {"simulators_replaced": 3}
 
 
 def test_steps_after_a_true_end_count_for_nothing(bench):
-    here = bench(Walk(ends=5))
+    here = bench(Walk(ends=5), collect="episodes")
     for update, metrics in here.train():
         assert update.weight == 3 * 4 * 5
         assert metrics["steps"].tolist() == [20, 20, 20]
         assert update.model.observations.count == 3 * 4 * 5
     assert [state.iterations for state in here.states().values()] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(("ends", "cuts"), [(5, 0), (0, 3), (5, 3), (1, 0), (0, 0)])
+def test_an_iteration_is_exactly_so_many_steps_however_episodes_end(bench, ends, cuts):
+    """30 steps are three columns of 8 and one of 6."""
+    here = bench(Walk(ends=ends, cuts=cuts), steps=30)
+    for update, metrics in here.train():
+        assert metrics["steps"].tolist() == [30, 30, 30]
+        assert update.model.observations.count == 3 * 30
+    assert [job.lengths for job in here.jobs[0]] == [(8,), (8,), (8,), (6,)]
+
+
+def test_an_agent_that_is_gone_waits_for_the_next_episode(bench):
+    here = bench(Walk(leaves=(2, 1, 3)), steps=32)
+    # Columns of 8: episodes of 3, 3 and 2 steps.
+    expected = [4 * (2 + 2 + 2), 4 * (1 + 1 + 1), 4 * 8]
+    for (update, metrics), steps in zip(here.train(), expected, strict=True):
+        assert metrics["steps"].tolist() == [steps] * 3
+        assert update.weight == 3 * steps
+
+
+def test_a_world_must_say_that_its_simulator_cuts_episodes_off(bench):
+    class Silent(Walk):
+        truncates: ClassVar[bool] = False
+
+    with pytest.raises(UserError, match="its world must say that this may happen"):
+        bench(Silent(cuts=3)).train()
 
 
 def test_without_an_end_every_step_counts(bench):
@@ -314,7 +350,7 @@ def test_actors_of_a_job_see_what_the_policy_was_trained_on(bench):
     here.train()
     job = here.jobs[1][0]
     (episode,) = here.engine._workers.run([job])
-    again = Actors(job.actors, job.steps)(episode.observation[0], 0)
+    again = Actors(job.actors, job.lengths)(episode.observation[0], 0)
     np.testing.assert_allclose(again, episode.action[0], rtol=1e-6)
 
 

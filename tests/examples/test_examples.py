@@ -15,7 +15,7 @@ from fedkl.learning.distributions import Gaussian, sqrt_kl
 from fedkl.learning.policy_optimisation import Local, PolicyBatch
 from fedkl.server.aggregation import REDUCERS, STEPS
 from fedkl.server.selection import SELECTORS, Pool
-from fedkl.worlds import WORLDS
+from fedkl.worlds import WORLDS, Differences
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -123,9 +123,10 @@ def test_own_world_trains_from_the_script(capsys):
 
 def test_own_world_is_a_pendulum():
     module = load("own_world")
-    world = module.Pendulum()
-    gravity = np.asarray(world.clients(3, None).gravity)
-    assert gravity.tolist() == [2.0, 7.0, 12.0]
+    world = module.Pendulum(differences=Differences.from_table({"gravity": [2, 7, 12]}))
+    clients = world.clients(3, jax.random.key(0))
+    assert isinstance(clients, module.Planet)
+    assert clients.gravity.tolist() == [2.0, 7.0, 12.0]
     still, leaning = (module.Swing(np.float32(a), np.float32(0.0)) for a in (0.0, 0.1))
     heavy, light = (module.Planet(np.float32(g)) for g in (12.0, 2.0))
     push = np.zeros(1, np.float32)

@@ -1,5 +1,7 @@
 """Advantages and targets of an episode, by hand."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ LEARNER = LearnerSettings(
     gae_lambda=0.5,
     bootstrap_truncation=False,
     standardise_advantages=False,
+    collect="episodes",
 )
 
 
@@ -106,3 +109,84 @@ def test_who_cannot_see_the_time_may_look_beyond_the_limit():
     )
     # values 1, 2, 4 and 8: delta = 1 + 1 - 1, 2 + 2 - 2, 3 + 4 - 4
     np.testing.assert_allclose(policy_batch.advantage, [1 + 2.75 / 4, 2.75, 3], rtol=1e-6)
+
+
+# Exactly T steps: what an estimate takes after a true end, a time limit, and a cut.
+
+STEPS = LearnerSettings(
+    hidden=(), steps=5, discount=0.5, gae_lambda=0.5, standardise_advantages=False
+)
+"""Of two columns of three, the second is cut after its second step."""
+CRITIC = CriticSettings(hidden=())
+VALUE = linear(1.0, bias=0.0)
+"""Worth what is observed."""
+
+
+def two_columns(terminated=(), truncated=()):
+    """Observations 1, 2, 4 and 8 after them, in both; rewards 1, 2, 3. After a truncated step the
+    world shows 16."""
+    column = jnp.array([1.0, 2.0, 4.0])
+    ends = jnp.zeros((3, 2), bool)
+    cut_off = ends.at[tuple(zip(*truncated, strict=True))].set(True) if truncated else None
+    return Trajectories(
+        observation=jnp.stack([column, column], axis=1)[..., None],
+        action=jnp.zeros((3, 2, 1)),
+        reward=jnp.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]),
+        terminated=ends.at[tuple(zip(*terminated, strict=True))].set(True) if terminated else ends,
+        mask=jnp.ones((3, 2), bool).at[2, 1].set(False),
+        last_observation=jnp.array([[8.0], [4.0]]),
+        truncated=cut_off,
+        after=None if cut_off is None else jnp.where(cut_off[..., None], 16.0, 0.0),
+    )
+
+
+def advantages_of(data, **changes):
+    batch, for_critic = learnt(CRITIC, VALUE, data, replace(STEPS, **changes))
+    assert batch.weight.tolist() == for_critic.weight.tolist() == [1] * 5
+    assert batch.observation[:, 0].tolist() == [1, 2, 4, 1, 2]
+    return batch.advantage.tolist()
+
+
+def test_a_cut_is_worth_what_would_have_come():
+    """delta = 1 + 1 - 1, 2 + 2 - 2, and 3 + 8/2 - 4 at the limit; a quarter of the later one."""
+    first = [1 + 2.75 / 4, 2.75, 3]
+    # The second column ends with its second step: delta = 1 + 1 - 1, 2 + 4/2 - 2.
+    assert advantages_of(two_columns()) == [*first, 1.5, 2]
+
+
+def test_without_a_value_after_the_limit_a_cut_still_has_one():
+    """At the limit 3 + 0 - 4."""
+    first = [1 + 1.75 / 4, 1.75, -1]
+    assert advantages_of(two_columns(), bootstrap_truncation=False) == [*first, 1.5, 2]
+
+
+@pytest.mark.parametrize("bootstrap_truncation", [True, False])
+def test_a_true_end_is_worth_nothing_and_what_follows_it_is_cut_at_the_end(bootstrap_truncation):
+    """An end after one step, delta = 1 - 1; then an episode that never reaches the limit."""
+    found = advantages_of(two_columns([(0, 0)]), bootstrap_truncation=bootstrap_truncation)
+    assert found == [0, 2 + 3 / 4, 3, 1.5, 2]
+
+
+@pytest.mark.parametrize(("bootstrap_truncation", "worth"), [(True, 16 / 2), (False, 0)])
+def test_a_limit_of_the_worlds_own_is_worth_what_was_seen_after_it(bootstrap_truncation, worth):
+    """Not what the next episode begins with."""
+    data = two_columns(truncated=[(0, 0)])
+    found = advantages_of(data, bootstrap_truncation=bootstrap_truncation)
+    assert found == [1 + worth - 1, 2 + 3 / 4, 3, 1.5, 2]
+
+
+def test_an_end_with_the_last_step_that_counts_is_an_end():
+    assert advantages_of(two_columns([(1, 1)])) == [1 + 2.75 / 4, 2.75, 3, 1 + 0 / 4, 0]
+
+
+def test_who_sees_the_time_sees_that_of_the_episode():
+    """After an end the time is whole again; after the cut two thirds of it are left, so 1/3."""
+    learner = replace(STEPS, bootstrap_truncation=False)
+    told = CriticSettings(hidden=(), sees_time=True)
+    data = two_columns([(0, 0)])
+    batch, for_critic = learnt(told, linear(0.0, 3.0, bias=0.0), data, learner)
+    np.testing.assert_allclose(for_critic.observation[:, 1], [1, 1, 1 / 3, 1, 1 / 3], rtol=1e-6)
+    # Values 3, 3, 1 and -1 where it is cut (two steps of its episode are over), and 3, 1, -1.
+    first = [1 - 3, 2 + 0.5 - 3 + (3 - 0.5 - 1) / 4, 3 - 0.5 - 1]
+    second = [1 + 0.5 - 3 + (2 - 0.5 - 1) / 4, 2 - 0.5 - 1]
+    np.testing.assert_allclose(batch.advantage, [*first, *second], rtol=1e-6)

@@ -72,7 +72,7 @@ def test_has_one_value_for_each_state():
 def test_time_left_goes_from_1_to_minus_1_by_step():
     """Of 4 steps, all, 3/4, 1/2 and 1/4 are left: 1, 1/2, 0 and -1/2; none would be -1."""
     observation = jnp.arange(4 * 2 * 3, dtype=float).reshape(4, 2, 3)
-    seen = with_time(observation)
+    seen = with_time(observation, jnp.broadcast_to(jnp.arange(4)[:, None], (4, 2)), 4)
     assert seen.shape == (4, 2, 4)
     np.testing.assert_array_equal(seen[..., :3], observation)
     for episode in range(2):

@@ -631,8 +631,8 @@ CASES = {
     ),
     "guarded by numbers": Case("metrics.guarded", cast(np.float32), "guarded is float32 of shape"),
     "guarded by an object": Case("metrics.guarded", to("yes"), "metrics.guarded is not an array"),
-    "a return that is no number": Case(
-        "metrics.train_return", last(np.nan), "metrics.train_return is not finite"
+    "an infinite return": Case(
+        "metrics.train_return", last(-np.inf), "metrics.train_return is infinite"
     ),
     "steps that are too many": Case(
         "metrics.steps",

@@ -13,9 +13,7 @@ from fedkl.simulators.base import Seed
 def linear() -> Callable[..., Actor]:
     """Makes actors whose mean action is a bias plus weights times the observation as it is."""
 
-    def make(
-        bias: float, weights: list[float], deviation: float = 0.0, seed: Seed | None = None
-    ) -> Actor:
+    def make(bias: float, weights: list[float], deviation: float = 0.0, *seeds: Seed) -> Actor:
         size = len(weights)
         return Actor(
             weights=(np.array(weights, np.float32)[:, None],),
@@ -25,7 +23,7 @@ def linear() -> Callable[..., Actor]:
             scale=np.ones(size, np.float32),
             clip=np.inf,
             exploration=0.0,
-            seed=seed or Seed((0,)),
+            seeds=seeds or (Seed((0,)),),
         )
 
     return make

@@ -13,8 +13,30 @@ HERE = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
 
 def actions(actors, steps, seen=HERE):
-    act = Actors(actors, steps)
-    return np.stack([act(seen, step) for step in range(steps)])
+    """Of agents who always see the same, in one column."""
+    act = Actors(actors, [steps])
+    return np.stack([act(seen[:, None], step)[:, 0] for step in range(steps)])
+
+
+@pytest.fixture
+def wide():
+    """Makes actors with hidden layers and noise, for so many columns."""
+
+    def make(n, columns, outputs=3, discrete=False):
+        random = np.random.default_rng(n)
+        sizes = [(5, 64), (64, 25), (25, outputs)]
+        return Actor(
+            weights=tuple(random.normal(size=s).astype(np.float32) / 5 for s in sizes),
+            biases=tuple(random.normal(size=s[1]).astype(np.float32) / 5 for s in sizes),
+            deviation=None if discrete else np.full(outputs, 0.5, np.float32),
+            centre=random.normal(size=5).astype(np.float32),
+            scale=random.uniform(0.5, 2, size=5).astype(np.float32),
+            clip=2.0,
+            exploration=0.2,
+            seeds=tuple(Seed((n,), (c,)) for c in columns),
+        )
+
+    return make
 
 
 def test_an_agents_mean_is_its_own_networks_by_hand(linear):
@@ -58,6 +80,21 @@ def test_an_agents_noise_does_not_depend_on_who_else_takes_part(linear):
     assert np.array_equal(alone, among[:, 1])
 
 
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("columns", [2, 3, 4, 8])
+def test_a_column_has_the_same_bits_whatever_is_beside_it(wide, agents, columns, discrete):
+    seen = np.random.default_rng(0).normal(size=(20, agents, columns, 5)).astype(np.float32)
+    together = Actors(
+        [wide(n, range(columns), discrete=discrete) for n in range(agents)], [20] * columns
+    )
+    among = np.stack([together(seen[row], row) for row in range(20)])
+    for c in range(columns):
+        alone = Actors([wide(n, [c], discrete=discrete) for n in range(agents)], [20])
+        by_itself = [alone(seen[row][:, c : c + 1], row)[:, 0] for row in range(20)]
+        assert np.array_equal(among[:, :, c], by_itself)
+
+
 def test_agents_with_different_seeds_have_nothing_in_common(linear):
     actors = [linear(0.0, [0.0, 0.0], 1.0, Seed((1,), (n,))) for n in range(2)]
     first, second = actions(actors, 3000)[..., 0].T
@@ -80,11 +117,11 @@ def test_an_agent_that_explores_sometimes_acts_uniformly_instead(linear):
     assert acted[~uniform].mean() == pytest.approx(7, abs=0.02)
 
 
-def test_exploration_and_seed_can_be_filled_in_later(linear):
+def test_exploration_and_seeds_can_be_filled_in_later(linear):
     whole = linear(1.0, [0.0, 0.0], 0.5, Seed((3,)))._replace(exploration=0.25)
     bare = Actor(*whole[:6])
-    assert (bare.exploration, bare.seed) == (0.0, Seed(()))
-    later = bare._replace(exploration=0.25, seed=Seed((3,)))
+    assert (bare.exploration, bare.seeds) == (0.0, ())
+    later = bare._replace(exploration=0.25, seeds=(Seed((3,)),))
     assert np.array_equal(actions([later], 20, HERE[:1]), actions([whole], 20, HERE[:1]))
 
 
@@ -92,3 +129,40 @@ def test_every_agent_has_its_own_clip_a_number_or_an_array(linear):
     actors = [linear(0.0, [1.0, 0.0])._replace(clip=clip) for clip in (0.5, np.float32(2.0))]
     actors.append(actors[0]._replace(clip=np.array(2.5, np.float32)))
     assert actions(actors, 1, np.full((3, 2), 9.0, np.float32))[0, :, 0].tolist() == [0.5, 2.0, 2.5]
+
+
+# Discrete actions.
+
+
+@pytest.fixture
+def chooses():
+    """Makes actors that choose by these logits, whatever they see."""
+
+    def make(logits, temperature=1.0):
+        return Actor(
+            weights=(np.zeros((2, len(logits)), np.float32),),
+            biases=(np.array(logits, np.float32),),
+            deviation=None,
+            centre=np.zeros(2, np.float32),
+            scale=np.ones(2, np.float32),
+            clip=np.inf,
+            seeds=(Seed((0,)),),
+            temperature=temperature,
+        )
+
+    return make
+
+
+def test_discrete_actions_come_as_often_as_their_logits_say(chooses):
+    probabilities = np.array([0.5, 0.3, 0.15, 0.05])
+    chosen = actions([chooses(np.log(probabilities) + 7)], 20_000, HERE[:1])[:, 0]
+    assert np.issubdtype(chosen.dtype, np.integer)
+    # Three standard deviations of the share of the first are 0.011.
+    assert np.bincount(chosen, minlength=4) / 20_000 == pytest.approx(probabilities, abs=0.011)
+
+
+def test_a_higher_temperature_evens_out_and_none_takes_the_most_probable(chooses):
+    # Logits halved: 1 / (1 + e^-1) = 0.731.
+    warm = actions([chooses([0.0, 2.0], 2.0)], 20_000, HERE[:1])
+    assert warm.mean() == pytest.approx(0.731, abs=0.011)
+    assert (actions([chooses([0.0, 1e-3, -1.0], 0.0)], 50, HERE[:1]) == 1).all()

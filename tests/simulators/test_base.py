@@ -32,3 +32,14 @@ def test_a_recipe_makes_what_it_names(toys, monkeypatch):
     monkeypatch.syspath_prepend(toys)
     simulator = Recipe("toy_simulators:Walk", {"agents": 5}).make()
     assert simulator.reset(Seed((0,))).shape == (5, 2)
+
+
+def test_a_seed_is_a_number_for_those_who_want_one():
+    seeds = [Seed((1, 2), (3, k)) for k in range(2000)]
+    numbers = [seed.number() for seed in seeds]
+    assert len(set(numbers)) == 2000
+    assert min(numbers) >= 0
+    assert max(numbers) < 2**31
+    assert Seed((1, 2), (3, 5)).number() == numbers[5]
+    # Where words end and numbers begin matters.
+    assert Seed((1,), (2,)).number() != Seed((1, 2)).number()

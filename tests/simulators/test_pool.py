@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedkl.errors import UserError
+from fedkl.plugins import load_plugin
 from fedkl.simulators import pool
 from fedkl.simulators.base import ProcessLostError, Recipe, Seed
 from fedkl.simulators.episodes import Job
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("toys")
 @pytest.fixture
 def jobs(linear):
     actors = [linear(0.1, [1.0, -1.0], 0.5, Seed((9,), (n,))) for n in range(2)]
-    return [Job(Seed((e,)), actors, 10) for e in range(8)]
+    return [Job((Seed((e,)),), actors, (10,)) for e in range(8)]
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def same(a, b):
     return all(
         np.array_equal(x, y)
         for one, other in zip(a, b, strict=True)
-        for x, y in zip(one[:-1], other[:-1], strict=True)
+        for x, y in zip(one, other, strict=True)
     )
 
 
@@ -79,7 +80,7 @@ def test_episodes_come_in_the_order_of_their_jobs_whoever_ran_them(open_pool, jo
     workers = open_pool()
     forward, backward = workers.run(jobs), workers.run(jobs[::-1])
     assert same(forward, backward[::-1])
-    first = {episode.observation[0, 0, 0] for episode in forward}
+    first = {episode.observation[0, 0, 0, 0] for episode in forward}
     assert len(first) == len(jobs)
     assert len(workers.processes()) == 2
     assert workers.replaced == 0
@@ -90,7 +91,7 @@ def test_a_clients_params_travel_with_its_jobs_to_whoever_runs_them(linear, leng
     actor = linear(0.1, [1.0], 0.5, Seed((9,)))
     targets = [-1.0, 0.0, 1.0, 2.0] * 2
     jobs = [
-        Job(Seed((e,)), [actor], 10, params={"target": np.float32(target)})
+        Job((Seed((e,)),), [actor], (10,), params={"target": np.float32(target)})
         for e, target in enumerate(targets)
     ]
     workers = Workers(Recipe("toy_simulators:Point", {"length": length}), 20.0, number=2)
@@ -98,9 +99,9 @@ def test_a_clients_params_travel_with_its_jobs_to_whoever_runs_them(linear, leng
     workers.close()
     assert same(forward, backward[::-1])
     for episode, target in zip(forward, targets, strict=True):
-        expected = np.where(episode.mask, -np.square(episode.action[:, 0, 0] - target), 0)
-        np.testing.assert_allclose(episode.reward[:, 0], expected, rtol=1e-5)
-    assert len({episode.returns()[0] for episode in forward}) == 4
+        expected = np.where(episode.mask, -np.square(episode.action[..., 0] - target), 0)
+        np.testing.assert_allclose(episode.reward, expected, rtol=1e-5)
+    assert len({episode.returns()[0, 0] for episode in forward}) == 4
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ from fedkl.simulators.pool import Workers
 mishap, ending = sys.argv[1:]
 one = np.ones(1, np.float32)
 weights = np.ones((2, 1), np.float32)
-actor = Actor((weights,), (one,), one, np.zeros(2), np.ones(2), 5.0, 0.0, Seed((1,)))
+actor = Actor((weights,), (one,), one, np.zeros(2), np.ones(2), 5.0, 0.0, (Seed((1,)),))
 workers = Workers(Recipe("toy_simulators:Walk", {"mishap": mishap}), 60, number=2)
 
 def announce():
@@ -278,10 +279,10 @@ def announce():
     print(*workers.processes(), flush=True)
 
 if not mishap:
-    workers.run([Job(Seed((e,)), [actor] * 2, 5) for e in range(20)])
+    workers.run([Job((Seed((e,)),), [actor] * 2, (5,)) for e in range(20)])
 announce() if not mishap else threading.Thread(target=announce).start()
 if mishap:
-    workers.run([Job(Seed((e,)), [actor] * 2, 5) for e in range(20)])
+    workers.run([Job((Seed((e,)),), [actor] * 2, (5,)) for e in range(20)])
 if ending == "raise":
     raise RuntimeError("on purpose")
 if ending == "wait":
@@ -341,9 +342,61 @@ def test_a_worker_that_is_stopped_counts_as_hanging_even_if_the_job_fills_the_pi
     os.kill(worker.process.pid, signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(ProcessLostError, match="no answer within 1 s"):
-        worker.ask("episode", Job(Seed((0,)), [heavy, heavy], 10), 1.0)
+        worker.ask("job", Job((Seed((0,)),), [heavy, heavy], (10,)), 1.0)
     assert time.monotonic() - started < 5
     worker.close()
+
+
+@pytest.mark.parametrize("refill", [False, True])
+def test_jobs_of_several_columns_survive_a_killed_worker(linear, tickets, refill, open_pool):
+    columns = range(3)
+    actors = [
+        linear(0.1, [1.0, -1.0], 0.5, *[Seed((9,), (n, c)) for c in columns]) for n in range(2)
+    ]
+    jobs = [
+        Job(tuple(Seed((e,), (c,)) for c in columns), actors, (10, 10, 4), refill) for e in range(6)
+    ]
+    undisturbed = open_pool(ends=4).run(jobs)
+    harmed = open_pool(ends=4, mishap="die", tickets=tickets(4))
+    assert same(harmed.run(jobs), undisturbed)
+    assert harmed.replaced == 4
+    expected = 24 if refill else 12
+    assert [int(done.mask[:, 0].sum()) for done in undisturbed] == [expected] * 6
+
+
+@pytest.mark.parametrize(("fresh", "seen"), [(False, [1, 2, 3, 4]), (True, [1, 1, 1, 1])])
+def test_a_recipe_may_ask_for_new_simulators_in_every_job(linear, fresh, seen):
+    job = Job((Seed((0,)),), [linear(0.0, [0.0])], (2,))
+    workers = Workers(Recipe("toy_simulators:Counter", {}, fresh=fresh), 20.0, number=1)
+    found = [done.observation[0, 0, 0, 0] for done in workers.run([job] * 4)]
+    workers.close()
+    assert found == seen
+
+
+def test_a_job_may_take_so_long_for_each_of_its_columns(linear, open_pool):
+    actors = [linear(0.0, [0.0, 0.0], 0.0, *[Seed((c,)) for c in range(4)]) for _ in range(2)]
+    job = Job(tuple(Seed((c,)) for c in range(4)), actors, (5,) * 4)
+    workers = open_pool(timeout=0.1, mishap="hang")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "ATTEMPTS", 1)
+        with pytest.raises(UserError, match=r"no answer within 0\.4 s"):
+            workers.run([job])
+
+
+def test_workers_run_the_users_plugins_before_they_make_a_simulator(tmp_path, jobs):
+    plugin = tmp_path / "walkers.py"
+    plugin.write_text("from toy_simulators import Walk\nclass Mine(Walk):\n    pass\n")
+    load_plugin(plugin)
+    (module,) = [name for name in sys.modules if name.startswith("fedkl_plugin_walkers_")]
+    recipe = Recipe(f"{module}:Mine", {}, plugins=(str(plugin),))
+    workers = Workers(recipe, 20.0, number=1)
+    plain = Workers(Recipe("toy_simulators:Walk", {}), 20.0, number=1)
+    assert same(workers.run(jobs[:2]), plain.run(jobs[:2]))
+    for each in (workers, plain):
+        each.close()
+    plugin.unlink()
+    with pytest.raises(UserError, match="is not a file"):
+        Worker().open(recipe)
 
 
 def test_harm_that_comes_back_for_ever_is_answered_with_another_seed(jobs):

@@ -53,6 +53,10 @@ def test_values_are_split_at_commas_outside_of_brackets_and_quotes(text, values)
         ([["seed=1,2"]], "seed cannot be in a grid"),
         ([["algorithm.name=fedkl,fedavg"]], r"algorithm\.name cannot be in a grid"),
         ([["world.name=a,b"]], r"world\.name cannot be in a grid"),
+        (
+            [["world.clients.gravity={uniform=[7,13]},{uniform=[1,20]}"]],
+            r"world\.clients\.gravity cannot be in a grid: settings of an algorithm are chosen",
+        ),
         ([["evaluation.episodes=1,2"]], r"evaluation\.episodes cannot be in a grid"),
     ],
 )

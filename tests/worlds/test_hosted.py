@@ -43,9 +43,10 @@ def test_a_client_with_its_own_simulator_is_paid_as_in_the_traced_world(horizon)
         centre=np.zeros(1, np.float32),
         scale=np.ones(1, np.float32),
         clip=np.inf,
+        seeds=(Seed((0,)),),
     )
     rows = [jax.tree.map(lambda x, n=n: np.asarray(x[n]), params) for n in range(clients)]
-    jobs = [Job(Seed((n,)), [actor], horizon, params=row) for n, row in enumerate(rows)]
+    jobs = [Job((Seed((n,)),), [actor], (horizon,), params=row) for n, row in enumerate(rows)]
     workers = Workers(world.simulator(), world.patience, number=1)
     episodes = workers.run(jobs)
     workers.close()
@@ -53,5 +54,5 @@ def test_a_client_with_its_own_simulator_is_paid_as_in_the_traced_world(horizon)
     step = jax.vmap(traced.step, (0, None, None, None))
     paid = step(traced.clients(clients, KEY), (), jnp.asarray([0.7]), KEY).reward
     for n, episode in enumerate(episodes):
-        np.testing.assert_allclose(episode.reward, np.full((horizon, 1), paid[n]), rtol=1e-5)
-        assert episode.terminated.tolist() == [False] * (horizon - 1) + [True]
+        np.testing.assert_allclose(episode.reward, np.full((horizon, 1, 1), paid[n]), rtol=1e-5)
+        assert episode.terminated[:, 0, 0].tolist() == [False] * (horizon - 1) + [True]

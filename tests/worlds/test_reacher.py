@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkl.errors import UserError
-from fedkl.settings import build
-from fedkl.worlds import WORLDS, Reacher, ReacherParams, ReacherState, reacher, scenarios
+from fedkl.worlds import WORLDS, Differences, Reacher, ReacherState, reacher
 from fedkl.worlds.reacher_mujoco import FRAME_SKIP, MujocoReacher, load_model
 
 try:
@@ -27,6 +26,17 @@ JITTED_RESET = jax.jit(WORLD.reset)
 
 def row(params, i=0):
     return jax.tree.map(lambda x: x[i], params)
+
+
+def clients(n, key=None, **table):
+    """Params of clients that differ in what the table says."""
+    world = Reacher(differences=Differences.from_table(table))
+    return world.clients(n, jax.random.key(0) if key is None else key)
+
+
+SQUARES = {"boxes": 60}
+OFFSET = {"normal": [0, 0.4], "clip": 1}
+PER_STEP = {"normal": [0, 0.4], "per": "step"}
 
 
 @eqx.filter_jit
@@ -57,7 +67,7 @@ def random_actions():
 @pytest.mark.parametrize(("x64", "tolerance"), [(True, 1e-6), (False, 1e-3)])
 def test_equals_mujoco(x64, tolerance):
     with enable_x64(x64):
-        params = scenarios.both(EPISODES, 0.4, "offset", jax.random.key(1))
+        params = clients(EPISODES, jax.random.key(1), initial_state=SQUARES, action_noise=OFFSET)
         keys = jax.random.split(jax.random.key(0), EPISODES)
         actions = random_actions().astype(np.float64 if x64 else np.float32)
         params, played = jax.tree.map(np.asarray, (params, play(params, keys, actions)))
@@ -108,7 +118,7 @@ def test_constants_are_those_of_the_compiled_model():
 
 def test_reward_is_of_the_state_before_and_of_the_action_as_given():
     stretched = ReacherState(jnp.zeros(2), jnp.zeros(2), jnp.asarray([0.06, 0.2]))
-    params = row(scenarios.iid(1))._replace(action_offset=jnp.asarray([0.5, -0.5]))
+    params = row(clients(1))._replace(action_offset=jnp.asarray([0.5, -0.5]))
     key = jax.random.key(0)
     moved = WORLD.step(params, stretched, jnp.asarray([1.5, 0.0]), key)
     distance = np.hypot(0.21 - 0.06, 0.2)
@@ -119,7 +129,7 @@ def test_reward_is_of_the_state_before_and_of_the_action_as_given():
 
 
 def test_observation_reads_as_in_v2():
-    state, observation = WORLD.reset(row(scenarios.iid(1)), jax.random.key(3))
+    state, observation = WORLD.reset(row(clients(1)), jax.random.key(3))
     q, tip = np.asarray(state.q), np.zeros(2)
     tip = 0.1 * np.array([np.cos(q[0]), np.sin(q[0])])
     tip += 0.11 * np.array([np.cos(q.sum()), np.sin(q.sum())])
@@ -136,7 +146,7 @@ coordinate = st.floats(-0.25, 0.25, width=32, allow_subnormal=False)
 def test_targets_spawn_in_the_box_and_within_reach(a, b, seed):
     low, high = np.minimum(a, b), np.maximum(a, b)
     nearest = np.clip(0.0, low, high)
-    params = row(scenarios.iid(1))._replace(
+    params = row(clients(1))._replace(
         target_low=jnp.asarray(low, float), target_high=jnp.asarray(high, float)
     )
     # A sliver within reach may take for ever to hit; a box wholly out of reach must not.
@@ -154,7 +164,7 @@ def test_targets_spawn_in_the_box_and_within_reach(a, b, seed):
 
 def test_targets_fill_the_disc_evenly():
     keys = jax.random.split(jax.random.key(0), 20_000)
-    state, _ = jax.jit(jax.vmap(WORLD.reset, (None, 0)))(row(scenarios.iid(1)), keys)
+    state, _ = jax.jit(jax.vmap(WORLD.reset, (None, 0)))(row(clients(1)), keys)
     radius = np.linalg.norm(state.target, axis=1)
     # Uniform in a disc: the squared radius is uniform.
     np.testing.assert_allclose(
@@ -175,17 +185,17 @@ def efforts(params):
 
 def test_offset_is_constant_and_per_step_noise_is_fresh():
     key = jax.random.key(2)
-    offset = scenarios.action_noise(EPISODES, 0.4, "offset", key)
+    offset = clients(EPISODES, key, action_noise=OFFSET)
     expected = np.sum(np.square(offset.action_offset), axis=1, keepdims=True)
     np.testing.assert_allclose(efforts(offset), expected.repeat(WORLD.horizon, 1), atol=1e-5)
 
-    fresh = efforts(scenarios.action_noise(EPISODES, 0.4, "per_step", key))
+    fresh = efforts(clients(EPISODES, key, action_noise=PER_STEP))
     assert len(np.unique(fresh)) > 0.99 * fresh.size
     np.testing.assert_allclose(fresh.mean(), 2 * 0.4**2, rtol=0.05)  # two entries' variances
 
 
 def test_same_keys_same_episode_and_a_single_run_equals_the_vmapped():
-    params = scenarios.both(3, 0.4, "per_step", jax.random.key(0))
+    params = clients(3, initial_state=SQUARES, action_noise=PER_STEP)
     keys = jax.random.split(jax.random.key(7), 3)
     actions = jnp.asarray(random_actions()[-3:, :5], float)
     together = play(params, keys, actions)
@@ -204,28 +214,12 @@ def test_same_keys_same_episode_and_a_single_run_equals_the_vmapped():
         )
 
 
-def test_scenarios_by_name():
-    key = jax.random.key(0)
-    expected = {
-        "iid": scenarios.iid(5),
-        "initial_states": scenarios.initial_states(5),
-        "action_noise": scenarios.action_noise(5, 0.3, "per_step", key),
-        "both": scenarios.both(5, 0.3, "per_step", key),
-    }
+def test_the_world_is_known_by_its_name():
     assert WORLDS["reacher"] is Reacher
-    for name, params in expected.items():
-        values = {"scenario": name, "noise_scale": 0.3, "noise_kind": "per_step"}
-        built = build(Reacher, values, "world").clients(5, key)
-        assert isinstance(built, ReacherParams)
-        jax.tree.map(np.testing.assert_array_equal, built, params)
-    with pytest.raises(UserError, match=r"world\.scenario must be one of iid"):
-        build(Reacher, {"scenario": "moon"}, "world")
-    with pytest.raises(UserError, match=r"world\.noise_scale must be at least 0"):
-        build(Reacher, {"noise_scale": -1.0}, "world")
 
 
 def test_mujoco_draws_its_own_resets_and_noise():
-    params = row(scenarios.both(1, 0.4, "per_step", jax.random.key(0)))
+    params = row(clients(1, initial_state=SQUARES, action_noise=PER_STEP))
     one, two, other = (MujocoReacher(params, seed) for seed in (1, 1, 2))
     first = one.reset()
     np.testing.assert_array_equal(first, two.reset())

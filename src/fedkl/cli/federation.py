@@ -14,6 +14,7 @@ from fedkl.cli import console, tuning
 from fedkl.cli.options import seeds_of, settings_of
 from fedkl.drawing import check_target, write_video
 from fedkl.errors import UserError
+from fedkl.plugins import load_plugin
 from fedkl.progress import RoundProgress, bar, number
 from fedkl.runs import RunDirectory, TensorBoardSink, strict_json
 from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
@@ -31,7 +32,7 @@ def train(options: argparse.Namespace) -> None:
         options.preset, options.algorithm, options.seed, settings_of(options), options.plugin
     )
     if options.run is None:
-        name = Path(options.preset).name.removesuffix(".toml")
+        name = Path(options.preset).name.removesuffix(".toml").replace(":", "-")
         options.run = Path("runs") / f"{name}-{chosen.algorithm.name}-seed{chosen.seed}"
     # What cannot work is refused before anything is written.
     with Federation(chosen) as federation:
@@ -147,7 +148,7 @@ def report(options: argparse.Namespace) -> None:
 
 def list_(options: argparse.Namespace) -> None:
     for path in options.plugin:
-        config.load_plugin(path)
+        load_plugin(path)
     for title, lines in (
         ("presets", config.presets()),
         ("algorithms", {name: ALGORITHMS[name].summary for name in ALGORITHMS}),

@@ -65,8 +65,16 @@ def _add_plugins(sub: _Parser) -> None:
 
 
 def _add_config(sub: _Parser) -> None:
-    sub.add_argument("preset", metavar="PRESET", help="a preset (see `fedkl list`) or FILE.toml")
+    _add_preset(sub)
     sub.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
+
+
+def _add_preset(sub: _Parser) -> None:
+    sub.add_argument(
+        "preset",
+        metavar="PRESET",
+        help="a preset (see `fedkl list`), gym:ENV_ID, pettingzoo:MODULE or FILE.toml",
+    )
     sub.add_argument(
         "--set",
         nargs="+",
@@ -134,6 +142,24 @@ def _add_federation(commands: _Commands) -> None:
     sub = command("report", "report", "write the page, the figures and the table of a run")
     _add_run(sub)
     sub.add_argument("--target", type=float, metavar="R", help="return for 'rounds to target'")
+
+    sub = _adder(commands, "describe")(
+        "describe", "describe", "who differs in what: print and plot the clients of a preset"
+    )
+    _add_preset(sub)
+    sub.add_argument("--seed", type=int, metavar="S", help="of all randomness")
+    sub.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as FILE.png")
+    sub.add_argument("--json", action="store_true", help="print JSON")
+    sub.set_defaults(rounds=None)
+
+    sub = _adder(commands, "heterogeneity")(
+        "heterogeneity", "heterogeneity", "measure how heterogeneous the clients of a run are"
+    )
+    _add_run(sub)
+    sub.add_argument("--round", type=int, metavar="R", help="as it was after round R")
+    sub.add_argument("--trajectories", type=int, metavar="M", help="episodes of each client")
+    sub.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as FILE.png")
+    sub.add_argument("--json", action="store_true", help="print JSON")
 
     sub = command(
         "list", "list_", "the presets, algorithms, worlds and links of the server there are"

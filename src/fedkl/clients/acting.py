@@ -46,8 +46,7 @@ class Behaviour(eqx.Module):
         return jnp.where(uniform[:, None], jax.random.uniform(what, action.shape), action)
 
     def actor(self) -> Actor:
-        """The same for a simulator that JAX cannot step; `actors` adds the seed of its noise."""
-        assert self.policy.log_std is not None
+        """The same for a simulator that JAX cannot step; `actors` adds the seeds of its noise."""
         network = self.policy.network
         size = network.weights[0].shape[:1]
         seeing: tuple[Any, Any, Any] = (jnp.zeros(size), jnp.ones(size), jnp.asarray(jnp.inf))
@@ -55,26 +54,33 @@ class Behaviour(eqx.Module):
             limit = jnp.asarray(self.learner.observation_clip)
             deviation = statistics.deviation(self.observations)
             seeing = (self.observations.mean, deviation, limit)
-        spread = jnp.exp(self.policy.log_std)
         explore = jnp.where(self.iterations == 0, self.learner.uniform_exploration, 0.0)
+        noise = jnp.ones(())
         if self.deterministic:
-            spread, explore = jnp.zeros_like(spread), jnp.zeros(())
-        return Actor(network.weights, network.biases, spread, *seeing, explore)
+            explore = noise = jnp.zeros(())
+        log_std = self.policy.log_std
+        spread = None if log_std is None else noise * jnp.exp(log_std)
+        return Actor(network.weights, network.biases, spread, *seeing, explore, (), noise)
 
 
-def actors(stacked: Actor, seeds: Sequence[Seed]) -> list[Actor]:
-    """Several clients' actors, ready for an episode.
+def actors(stacked: Actor, seeds: Sequence[Sequence[Seed]]) -> list[Actor]:
+    """Several clients' actors, ready for a job.
 
     Args:
         stacked: `Behaviour.actor` of each client, stacked.
-        seeds: of the noise on each one's actions.
+        seeds: of the noise on each one's actions in each column.
     """
     arrays = jax.device_get(stacked)
     result = []
-    for n, seed in enumerate(seeds):
-        own = jax.tree.map(lambda x, n=n: x[n], arrays)
+    for n, columns in enumerate(seeds):
+        own: Actor = jax.tree.map(lambda x, n=n: x[n], arrays)
         result.append(
-            own._replace(clip=float(own.clip), exploration=float(own.exploration), seed=seed)
+            own._replace(
+                clip=float(own.clip),
+                exploration=float(own.exploration),
+                temperature=float(own.temperature),
+                seeds=tuple(columns),
+            )
         )
     return result
 

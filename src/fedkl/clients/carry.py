@@ -17,7 +17,7 @@ from fedkl.learning.personal import whole
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import optimiser
 from fedkl.learning.statistics import Moments
-from fedkl.learning.trajectories import episodes_for
+from fedkl.learning.trajectories import samples_in
 
 
 class Start(NamedTuple):
@@ -159,7 +159,7 @@ def _none_yet(moments: Moments | None) -> Moments | None:
 
 def _no_replay(task: Task) -> critic.CriticBatch:
     """A batch of padding, as large as an iteration's."""
-    samples = episodes_for(task.world, task.learner.steps) * task.world.horizon
+    samples = samples_in(task.world, task.learner)
     return critic.CriticBatch(
         jnp.zeros((samples, critic.inputs(task.world, task.critic))),
         jnp.zeros(samples),

@@ -46,7 +46,7 @@ from fedkl.learning.policy_optimisation import (
     trains_shared,
 )
 from fedkl.learning.statistics import Moments
-from fedkl.learning.trajectories import Trajectories, episodes_for
+from fedkl.learning.trajectories import Trajectories, columns_for
 
 NOT_A_STEP = 2**31
 """Hooks' keys are folded with the number of a gradient step, which this is not."""
@@ -58,13 +58,11 @@ def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, Clie
     Returns:
         What comes of it, and the client's new state.
     """
-    episodes = episodes_for(task.world, task.learner.steps)
     if not isinstance(source, Traced):
-        return _on_the_host(task, start, source, episodes)
+        return _on_the_host(task, start, source)
 
     def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
-        run = keys_of(start.key, index).run
-        data = source.collect(behaviour(task, start, carry), episodes, run)
+        data = collect(task, start, carry, source, index)
         carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
         return fit_critic(task, start, carry, batch, index), metrics
 
@@ -73,18 +71,26 @@ def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, Clie
     return finish(task, start, end, metrics)
 
 
-def _on_the_host(
-    task: Task, start: Start, source: Source, episodes: int
-) -> tuple[Trained, ClientState]:
+def _on_the_host(task: Task, start: Start, source: Source) -> tuple[Trained, ClientState]:
     carry, rows = _begin(task, start), []
     for i in range(task.learner.iterations):
-        run = keys_of(start.key, i).run
-        data = source.collect(behaviour(task, start, carry), episodes, run)
+        data = collect(task, start, carry, source, i)
         cleaned = _clean(task, data)
         carry, batch, metrics = _improve(task, start, carry, data, cleaned, jnp.int32(i))
         carry = _fit_critic(task, start, carry, batch, jnp.int32(i))
         rows.append(metrics)
     return _finish(task, start, carry, jax.tree.map(lambda *x: jnp.stack(x), *rows))
+
+
+def collect(
+    task: Task, start: Start, carry: Carry, source: Source, index: Array | int
+) -> Trajectories:
+    """An iteration's data: pi_{i-1} runs for T steps (phase 0)."""
+    acts, key = behaviour(task, start, carry), keys_of(start.key, index).run
+    steps = task.learner.steps
+    if task.learner.collect == "steps":
+        return source.fill(acts, steps, key)
+    return source.collect(acts, columns_for(task.world, steps), key)
 
 
 def clean(task: Task, data: Trajectories) -> Cleaned:
@@ -108,7 +114,7 @@ def improve(
     cleaned: Cleaned,
     index: Int[Array, ""],
 ) -> tuple[Carry, critic.CriticBatch, Metrics]:
-    """One iteration of the policy, on the episodes that pi_{i-1} has run for T steps (phase 0).
+    """One iteration of the policy, on what `collect` gave.
 
     The statistics it acted on stay as they are for the whole iteration, so the importance ratio
     compares like with like.
@@ -169,7 +175,7 @@ def improve(
         "distance_global": measured.distance_global,
         "guarded": guarded,
         "steps": jnp.sum(policy_batch.weight),
-        "train_return": jnp.mean(data.returns()),
+        "train_return": data.mean_return(),
     }
     carried = carry._replace(
         **counts._asdict(),

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkl.drawing.canvas import INK, Canvas, Frame
 from fedkl.worlds.reacher import LINK_LENGTH, TIP_REACH
-from fedkl.worlds.scenarios import REACH
+from fedkl.worlds.reacher_params import REACH
 
 _SIZE = 480
 _STRIP = 32

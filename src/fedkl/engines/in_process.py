@@ -17,6 +17,7 @@ from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.clients.state import ClientState, Model, Task
 from fedkl.clients.work import Train, Work
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
+from fedkl.heterogeneity import Measure
 from fedkl.processes import cores
 from fedkl.simulators.base import EpisodeLostError
 from fedkl.simulators.pool import Workers
@@ -76,7 +77,10 @@ class InProcess(Rows):
             ]
 
         parts = parts_of(jobs, model, width)
-        for answers in self._threads.map(lambda args: together(*args), parts):
+        # A measurement's matrix products are large enough to be shared among XLA's own threads: two
+        # calls at once can wait for each other there for ever.
+        side_by_side = map if isinstance(work, Measure) else self._threads.map
+        for answers in side_by_side(lambda args: together(*args), parts):
             yield from answers
 
     def report(self) -> Report:
@@ -95,7 +99,9 @@ class InProcess(Rows):
         own, params = self.own_of(job), jax.tree.map(partial(_row, job.client), self._params)
         if self._workers is None:
             return jax.device_get(_do_one(work, self._task, model, own, params, job.key))
-        source = Hosted(self._workers, params, self._task.world.horizon)
+        world = self._task.world
+        assert isinstance(world, SoloWorld)
+        source = Hosted(self._workers, params, world.horizon, world.truncates)
         start = Start(model, own, jax.random.wrap_key_data(jnp.asarray(job.key)))
         try:
             return jax.device_get(work(self._task, start, source))

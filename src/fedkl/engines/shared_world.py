@@ -1,8 +1,8 @@
 """The engine for worlds that clients share: one simulation on the host, every client in it.
 
-An iteration runs the simulation once, with every selected client acting by its own policy, and then
+An iteration runs the simulation, with every selected client acting by its own policy, and then
 trains the clients, a thread for each core (on an accelerator, all in one vmapped call). A client's
-critic is needed only when the next episode is over, so it is fitted while the simulator runs.
+critic is needed only when the next data are there, so it is fitted while the simulator runs.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from fedkl.clients.carry import (
 )
 from fedkl.clients.ending import finish
 from fedkl.clients.sources import Recording
-from fedkl.clients.sources.hosted import recording, trajectories
+from fedkl.clients.sources.hosted import lengths_for, recording, trajectories
 from fedkl.clients.state import ClientState, Metrics, Model, Task
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
+from fedkl.heterogeneity import Measure, Measurement
 from fedkl.learning.critic import CriticBatch
-from fedkl.learning.trajectories import Trajectories, episodes_for
+from fedkl.learning.trajectories import Trajectories, columns_for
 from fedkl.processes import cores
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Episode
-from fedkl.simulators.episodes import Job as EpisodeJob
+from fedkl.simulators.episodes import Columns
+from fedkl.simulators.episodes import Job as SimulatorJob
 from fedkl.simulators.pool import Workers
 from fedkl.worlds.base import SharedWorld
 
@@ -125,7 +126,6 @@ class InSharedWorld(Rows):
         super().__init__(first)
         self._task = task
         self._agents = range(task.world.agents)
-        self._horizon = task.world.horizon
         self._workers = Workers(task.world.simulator(), task.world.patience)
         self._at_once = at_once
         self._improving = ThreadPoolExecutor(len(cores()))
@@ -145,6 +145,8 @@ class InSharedWorld(Rows):
                 answers = self._evaluate(work, model, jobs, seed)
             case RecordEpisode():
                 answers = self._record(work, model, jobs, seed)
+            case Measure():
+                answers = self._measure(work, model, jobs, seed)
             case _:
                 raise TypeError(f"clients that share a world cannot be asked to {work.name}")
         yield from answers
@@ -170,13 +172,14 @@ class InSharedWorld(Rows):
         everybody = self._following(model)
         fitted: list[Future[None]] = []
         for i in range(self._task.learner.iterations):
-            episodes_of_it = []
-            for e in range(episodes_for(self._task.world, self._task.learner.steps)):
-                own = {c: actor for group in groups for c, actor in group.actors(i, e).items()}
-                episodes_of_it.append(self._job(everybody, seed.fold(i, e), own))
-            episodes = self._workers.run(episodes_of_it)
+            collection = []
+            for column in range(columns_for(self._task.world, self._task.learner.steps)):
+                acting = [group.actors(i, column) for group in groups]
+                own = {client: actor for some in acting for client, actor in some.items()}
+                collection.append(self._job(everybody, seed.fold(i, column), own))
+            columns = self._workers.run(self._filled(collection))
             improved = [
-                self._improving.submit(group.improve, i, episodes, before)
+                self._improving.submit(group.improve, i, columns, before)
                 for group, before in zip_longest(groups, fitted)
             ]
             for future in improved:
@@ -198,7 +201,7 @@ class InSharedWorld(Rows):
             numbers = range(start, min(start + EPISODES_IN_MEMORY, work.episodes))
             episodes = self._workers.run([self._job(everybody, seed.fold(e), {}) for e in numbers])
             returns += [episode.returns() for episode in episodes]
-        of_each = np.stack(returns, axis=1)
+        of_each = np.concatenate(returns, axis=1)
         for job in jobs:
             yield job.client, of_each[job.client]
 
@@ -212,18 +215,48 @@ class InSharedWorld(Rows):
         for asked in jobs:
             yield asked.client, recording(episode, asked.client, None)
 
+    def _measure(
+        self, work: Measure, model: Model, jobs: Sequence[Job], seed: Seed
+    ) -> Iterator[tuple[int, Measurement]]:
+        """What the asked make of episodes in which all clients drive by the global policy."""
+        everybody, world = self._following(model), self._task.world
+        assert isinstance(world, SharedWorld)
+        numbers = range(work.trajectories)
+        episodes = self._workers.run([self._job(everybody, seed.fold(e), {}) for e in numbers])
+        for job in jobs:
+            seen = trajectories(episodes, [job.client], world.horizon, world.truncates)
+            start = Start(model, self.own_of(job), jax.random.wrap_key_data(jnp.asarray(job.key)))
+            acts = work.behaviour(self._task, start)
+            data = jax.tree.map(lambda x: x[0], seen)
+            yield job.client, jax.device_get(work.measured(acts, data))
+
     def _following(self, model: Model, deterministic: bool = False) -> Actor:
         """All clients, stacked, as they act when they follow the global policy."""
         states = [self.own(client) for client in self._agents]
         stacked = jax.tree.map(lambda *x: np.stack(x), *states)
         return jax.device_get(_follow_all(self._task, model, stacked, deterministic))
 
-    def _job(self, everybody: Actor, seed: Seed, own: dict[int, Actor]) -> EpisodeJob:
-        """An episode in which those who train act by themselves, and the others follow pi^t."""
+    def _job(self, everybody: Actor, seed: Seed, own: dict[int, Actor]) -> SimulatorJob:
+        """An episode in which those who train act by themselves, and the others follow pi^t.
+
+        It is the only column of its job, because some simulators (SUMO) are one in a process.
+        """
         if len(own) < len(self._agents):
-            following = actors(everybody, [seed.fold(1 + c) for c in self._agents])
+            following = actors(everybody, [[seed.fold(1 + c)] for c in self._agents])
             own = dict(zip(self._agents, following, strict=True)) | own
-        return EpisodeJob(seed, [own[c] for c in self._agents], self._horizon)
+        horizon = self._task.world.horizon
+        return SimulatorJob((seed,), [own[c] for c in self._agents], (horizon,))
+
+    def _filled(self, jobs: list[SimulatorJob]) -> list[SimulatorJob]:
+        """An iteration's jobs, with T steps if that is what it collects."""
+        learner = self._task.learner
+        if learner.collect == "episodes":
+            return jobs
+        lengths = lengths_for(learner.steps, self._task.world.horizon)
+        return [
+            job._replace(lengths=(length,), refill=True)
+            for job, length in zip(jobs, lengths, strict=True)
+        ]
 
 
 class _Group:
@@ -244,16 +277,18 @@ class _Group:
         self._batch: CriticBatch | None = None
         self._metrics: list[Metrics] = []
 
-    def actors(self, i: int, e: int) -> dict[int, Actor]:
-        """How the clients act in an episode of an iteration."""
-        seeds = [seed.fold(e) for seed in seeds_of(self._run_words[:, i])]
+    def actors(self, i: int, column: int) -> dict[int, Actor]:
+        """How the clients act in a column of an iteration."""
+        seeds = [[seed.fold(column)] for seed in seeds_of(self._run_words[:, i])]
         return dict(zip(self._numbers, actors(self._actor, seeds), strict=True))
 
-    def improve(self, i: int, episodes: list[Episode], after: Future[None] | None) -> None:
+    def improve(self, i: int, columns: list[Columns], after: Future[None] | None) -> None:
         """The policies' part of an iteration, after the critics' part of the one before."""
         if after is not None:
             after.result()
-        data = trajectories(episodes, self._numbers)
+        world = self._task.world
+        assert isinstance(world, SharedWorld)
+        data = trajectories(columns, self._numbers, world.horizon, world.truncates)
         cleaned = _clean_all(self._task, data)
         step: _Step = _finished(
             _improve_all(self._task, self._start, self._carry, data, cleaned, np.int32(i))

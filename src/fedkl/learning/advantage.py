@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
@@ -9,36 +11,45 @@ from jaxtyping import Bool, Float
 from fedkl.arrays import Array
 
 
+class Steps(NamedTuple):
+    """Columns of steps as the estimator sees them.
+
+    Three things can be after a step that is the last of its episode in the data. A true end is
+    worth nothing (`next_value` 0). A time limit is worth what the settings say. A cut, where only
+    the data end, is worth the value of what would have come. None of them `continues`.
+    """
+
+    reward: Float[Array, "h n"]
+    value: Float[Array, "h n"]
+    """The critic's, of the state that a step starts from."""
+    next_value: Float[Array, "h n"]
+    """Of the state that it leads to."""
+    continues: Bool[Array, "h n"]
+    """Whether the next row is the same episode's next step."""
+    mask: Bool[Array, "h n"]
+    """Which entries count."""
+
+
 def advantages(
-    reward: Float[Array, "h n"],
-    value: Float[Array, "h n"],
-    last_value: Float[Array, " n"],
-    terminated: Bool[Array, "h n"],
-    mask: Bool[Array, "h n"],
-    discount: Float[Array, ""] | float,
-    gae_lambda: Float[Array, ""] | float,
+    steps: Steps, discount: Float[Array, ""] | float, gae_lambda: Float[Array, ""] | float
 ) -> Float[Array, "h n"]:
-    """GAE(gamma, lambda) of whole episodes (Schulman et al. 2016).
+    """GAE(gamma, lambda) (Schulman et al. 2016).
 
     Args:
-        reward: reward of each step.
-        value: the critic's value of each step's state.
-        last_value: its value of the state after the last step (0: the time limit ends it).
-        terminated: true where the episode truly ended with that step.
-        mask: false after an episode's end.
+        steps: rewards, values, and where episodes end.
         discount: gamma.
         gae_lambda: lambda; with lambda = 1 the result plus `value` is the discounted return.
 
     Returns:
         The advantages, 0 where `mask` is false.
     """
-    goes_on = ~terminated
-    next_value = jnp.where(goes_on, jnp.concatenate([value[1:], last_value[None]]), 0.0)
-    delta = jnp.where(mask, reward + discount * next_value - value, 0.0)
+    delta = steps.reward + discount * steps.next_value - steps.value
+    delta = jnp.where(steps.mask, delta, 0.0)
 
     def backwards(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, goes_on = now
-        advantage = delta + discount * gae_lambda * goes_on * later
+        delta, continues = now
+        advantage = delta + discount * gae_lambda * continues * later
         return advantage, advantage
 
-    return jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, goes_on), reverse=True)[1]
+    nothing = jnp.zeros_like(delta[0])
+    return jax.lax.scan(backwards, nothing, (delta, steps.continues), reverse=True)[1]

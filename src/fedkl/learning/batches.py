@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fedkl.arrays import Array
 from fedkl.learning import advantage, critic, statistics
@@ -45,23 +45,34 @@ def batches(
         reward: their rewards, scaled.
     """
     learner = task.learner
-    observation = statistics.standardise(seen, data.observation, learner.observation_clip)
-    last = statistics.standardise(seen, data.last_observation, learner.observation_clip)
-    seen_by_critic = critic.with_time(observation) if task.critic.sees_time else observation
+
+    def standard(x: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
+        return statistics.standardise(seen, x, learner.observation_clip)
+
+    observation = standard(data.observation)
+    seen_by_critic, last = observation, standard(data.last_observation)
+    if task.critic.sees_time:
+        limit, elapsed = len(data.reward), data.elapsed()
+        seen_by_critic = critic.with_time(observation, elapsed, limit)
+        lasted = jnp.max(jnp.where(last_steps(data), elapsed + 1, 0), axis=0)
+        last = critic.with_time(last, lasted, limit)
     value = critic.values(value_net, seen_by_critic)
-    if learner.bootstrap_truncation:  # no config has that and a critic that sees the time left
-        last_value = critic.values(value_net, last)
-    else:
-        last_value = jnp.zeros(value.shape[1:])
-    after = (last_value, data.terminated, data.mask, learner.discount)
-    gain = advantage.advantages(reward, value, *after, learner.gae_lambda)
+    beyond = Beyond(critic.values(value_net, last), jnp.zeros(()))
+    if data.after is not None and learner.bootstrap_truncation:
+        # No config has that and a critic that sees the time left.
+        beyond = beyond._replace(truncated=critic.values(value_net, standard(data.after)))
+    steps = steps_of(data, reward, value, beyond, learner.bootstrap_truncation)
+    gain = advantage.advantages(steps, learner.discount, learner.gae_lambda)
     if task.critic.targets == "gae":
         target = gain + value
     else:
-        target = advantage.advantages(reward, value, *after, 1.0) + value
+        target = advantage.advantages(steps, learner.discount, 1.0) + value
 
     def flat(x: Array) -> Array:
-        return x.reshape(-1, *x.shape[2:])
+        if learner.collect == "episodes":
+            return x.reshape(-1, *x.shape[2:])
+        # Column by column, so that the steps that count come first.
+        return jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])[: learner.steps]
 
     weight = flat(data.mask).astype(jnp.float32)
     gain = flat(gain)
@@ -81,3 +92,45 @@ def batches(
         weight=weight,
     )
     return policy_batch, critic.CriticBatch(flat(seen_by_critic), flat(target), weight)
+
+
+class Beyond(NamedTuple):
+    """The critic's values where the data end."""
+
+    last: Float[Array, " n"]
+    """After the last step of each column."""
+    truncated: Float[Array, "*hn"]
+    """After every step with which a limit of the world's own cut an episode off."""
+
+
+def steps_of(
+    data: Trajectories,
+    reward: Float[Array, "h n"],
+    value: Float[Array, "h n"],
+    beyond: Beyond,
+    bootstrap_truncation: bool,
+) -> advantage.Steps:
+    """What comes after each step: the next one, or a true end, a time limit, or a cut.
+
+    Args:
+        data: the episodes.
+        reward: their rewards, scaled.
+        value: the critic's value of each step's state.
+        beyond: and of what comes after them.
+        bootstrap_truncation: whether there is any value after a time limit.
+    """
+    last = last_steps(data)
+    next_value = jnp.concatenate([value[1:], beyond.last[None]])
+    next_value = jnp.where(last, beyond.last, next_value)
+    if not bootstrap_truncation:
+        at_limit = data.elapsed() == len(data.reward) - 1
+        next_value = jnp.where(at_limit, 0.0, next_value)
+    if data.truncated is not None:
+        next_value = jnp.where(data.truncated, beyond.truncated, next_value)
+    next_value = jnp.where(data.terminated, 0.0, next_value)
+    return advantage.Steps(reward, value, next_value, ~data.ended() & ~last, data.mask)
+
+
+def last_steps(data: Trajectories) -> Bool[Array, "h n"]:
+    """The last step of each column that counts."""
+    return data.mask & ~jnp.concatenate([data.mask[1:], jnp.zeros_like(data.mask[:1])])

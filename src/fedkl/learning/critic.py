@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float, PRNGKeyArray, PyTree
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from fedkl.arrays import Array
 from fedkl.learning import minibatches
@@ -34,13 +34,19 @@ def inputs(world: AnyWorld, settings: CriticSettings) -> int:
     return world.observation_size + settings.sees_time
 
 
-def with_time(observation: Float[Array, "h n o"]) -> Float[Array, "h n o+1"]:
-    """Observations of whole episodes, step by step, each with the share of the time limit that is
-    left, on a scale from 1 (all of it) to -1 (none)."""
-    steps, episodes, _ = observation.shape
-    left = 1 - 2 * jnp.arange(steps, dtype=observation.dtype) / steps
-    column = jnp.broadcast_to(left[:, None, None], (steps, episodes, 1))
-    return jnp.concatenate([observation, column], axis=-1)
+def with_time(
+    observation: Float[Array, "*b o"], elapsed: Int[Array, "*b"], limit: int
+) -> Float[Array, "*b o+1"]:
+    """Observations, each with the share of the time limit that is left, on a scale from 1 (all of
+    it) to -1 (none).
+
+    Args:
+        observation: of some steps.
+        elapsed: how many steps of its episode each of them has behind it.
+        limit: how many there can be.
+    """
+    left = (1 - 2 * jnp.arange(limit + 1, dtype=observation.dtype) / limit)[elapsed]
+    return jnp.concatenate([observation, left[..., None]], axis=-1)
 
 
 def values(critic: MLP, observation: Float[Array, "*b o"]) -> Float[Array, "*b"]:

@@ -14,8 +14,13 @@ class LearnerSettings(eqx.Module):
     """One client's policy optimisation (the paper's equation for h_n and its three phases)."""
 
     iterations: int = setting(20, "I: local iterations in a round", low=1, static=True)
-    steps: int = setting(
-        2048, "T: steps an iteration collects, filled up to whole episodes", low=1, static=True
+    steps: int = setting(2048, "T: steps an iteration collects", low=1, static=True)
+    collect: str = setting(
+        "steps",
+        "steps: exactly T, with a new episode after every end, and the last ones cut; episodes: "
+        "whole episodes, as many as fill T at full length",
+        choices=("steps", "episodes"),
+        static=True,
     )
     epochs: int = setting(10, "E: passes over an iteration's data", low=1, static=True)
     minibatch: int = setting(64, "samples in a gradient step", low=1, static=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from fedkl.errors import UserError
 from fedkl.report.style import RC
-from fedkl.runs import explain_os_errors
+from fedkl.runs import explain_os_errors, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PNG_DPI = 200
+SUFFIXES = (".png", ".svg", ".pdf")
+"""Of files with a figure of their own."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,34 @@ class Picture:
     caption: str
     svg: str
     png: bytes
+
+
+def check_target(path: Path) -> None:
+    """Finds out, before anything costs time, whether a figure can be written to a path.
+
+    Raises:
+        UserError: it is of no kind that we write, its folder is missing, or matplotlib is.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"a figure is a file that ends in .png, .svg or .pdf, and {path} does not")
+    if not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
+    require_matplotlib()
+
+
+def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
+    """Draws a figure in our style and writes it to a file of its own.
+
+    Raises:
+        UserError: `check_target` refuses the path, or the operating system does.
+    """
+    check_target(path)
+    data = io.BytesIO()
+    with matplotlib_style():
+        kind = path.suffix.lower().removeprefix(".")
+        draw().savefig(data, format=kind, dpi=_PNG_DPI)
+    with explain_os_errors("write", path):
+        write_atomically(path, data.getvalue())
 
 
 def require_matplotlib() -> None:

@@ -1,6 +1,7 @@
 """A run's directory: its config, its log, its checkpoints, its summary, and its lock.
 
 config.toml      the resolved config; a directory that has it is a run
+clients.csv      who differs in what, a line for each client; not there if all are alike
 metrics.jsonl    one record for each round
 summary.json     what the run came to, written at its end
 checkpoints/     the last few states
@@ -27,9 +28,11 @@ import tomli_w
 from fedkl.errors import UserError
 from fedkl.runs import files, strict_json
 from fedkl.runs.checkpoints import Checkpoints
+from fedkl.runs.clients_table import as_csv
 from fedkl.runs.metrics import MetricsLog
 
 _CONFIG = "config.toml"
+_CLIENTS = "clients.csv"
 _LOCK = ".lock"
 
 
@@ -135,6 +138,16 @@ class RunDirectory:
             return tomllib.loads(data.decode("utf-8"))
         except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both of this kind.
             raise UserError(f"{path} is not valid TOML: {error}") from error
+
+    def write_clients(self, words: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Writes who differs in what, all at once; nothing if nobody does, or if it is there.
+
+        Args:
+            words: by word, a row for each client.
+        """
+        path = self.path / _CLIENTS
+        if words and not path.exists():
+            files.write_atomically(path, as_csv(words).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replaces the summary, all at once.

@@ -19,9 +19,10 @@ from fedkl.clients.work import Evaluate, RecordEpisode
 from fedkl.engines import Engine, Failure, Job
 from fedkl.errors import StalledError, UserError
 from fedkl.randomness import Purpose, key_for, words_of
-from fedkl.server import records, replies
+from fedkl.server import measuring, records, replies
 from fedkl.server.commit import next_state
 from fedkl.server.films import Film, film
+from fedkl.server.measuring import Measured
 from fedkl.server.records import Record, Returns
 from fedkl.server.rows import SavedRows, read_rows
 from fedkl.server.selection import Pool
@@ -116,8 +117,11 @@ class Federation:
         """Runs one round, moves `state` on, and returns the record of the round."""
         start = time.perf_counter()
         before, t = self.state, int(self.state.round)
-        selected = self._select(t)
         model = broadcast(before.model)
+        candidates = self.config.selection.to_measure(before.selector, t, self._pool())
+        measured = self._measure_before(t, model, candidates)
+        before = self._informed(before, measured, candidates)
+        selected = self._select(t, before.selector)
         asked = replies.Asked(self.config.seed, t, self._starts(model, selected), self._since)
         retries = self.config.federation.retries
         came = replies.train(self.engine, model, asked, self._limits, retries)
@@ -129,7 +133,7 @@ class Federation:
             after.state,
             round=np.asarray(t + 1, np.int64),
             empty_rounds=np.asarray(before.empty_rounds + 1 if after.note else 0, np.int64),
-            selector=self._observed(t, selected, trained),
+            selector=self._observed(t, before.selector, selected, trained),
         )
         self.engine.keep(t + 1, kept)
         self.state = new
@@ -149,6 +153,9 @@ class Federation:
             "bytes_down_regions": after.bytes_down,
             "bytes_up_regions": after.bytes_up,
             "observations_shared": self.config.algorithm.observations_sent * came.answers,
+            "heterogeneity": measuring.rows(measured.levels()) if self._logged(t) else None,
+            "steps_measured": measured.steps,
+            "bytes_measured": measured.bytes,
             "seconds": 0.0,
             **self.engine.report(),
         }
@@ -179,6 +186,16 @@ class Federation:
         rows = [found.get(client, unknown) for client in asked]
         return np.stack([unknown if isinstance(row, Failure) else np.asarray(row) for row in rows])
 
+    def measure(self, clients: Sequence[int] | None = None) -> Measured:
+        """The level of heterogeneity at the global policy; changes nothing.
+
+        Args:
+            clients: who is asked; None: everybody.
+        """
+        asked = range(self.config.federation.clients) if clients is None else clients
+        model, t = broadcast(self.state.model), int(self.state.round)
+        return measuring.measure(self.config, self.engine, model, t, self._since, asked)
+
     def film(self, client: int, deterministic: bool) -> Film:
         """An episode of the global policy in a client's world, drawn as it is looked at.
 
@@ -193,7 +210,7 @@ class Federation:
         if found is None or isinstance(found, Failure):
             reason = f": {found.reason}" if found else ""
             raise UserError(f"client {client} gave no episode to look at{reason}")
-        return film(self.config.world, found)
+        return film(self.task.world, found)
 
     @cached_property
     def evaluated(self) -> list[int] | None:
@@ -235,14 +252,35 @@ class Federation:
         self.state = state
         self._changed = set()
 
-    def _select(self, t: int) -> list[int]:
+    def _pool(self) -> Pool:
         config = self.config
-        pool = Pool(
+        return Pool(
             config.federation.clients,
             config.federation.clients_per_round,
             key_for(config.seed, Purpose.SELECTION),
         )
-        selected = config.selection(self.state.selector, t, pool)
+
+    def _logged(self, t: int) -> bool:
+        """Whether everybody is measured before this round, for the log."""
+        every = self.config.heterogeneity.every
+        return every > 0 and t % every == 0
+
+    def _measure_before(self, t: int, model: Model, candidates: Sequence[int]) -> Measured:
+        everybody = range(self.config.federation.clients)
+        asked = everybody if self._logged(t) else candidates
+        return measuring.measure(self.config, self.engine, model, t, self._since, asked)
+
+    def _informed(self, state: State, measured: Measured, candidates: Sequence[int]) -> State:
+        """With a selector that knows what was measured of those it asked about, and of nobody else:
+        what is measured for the log changes nothing."""
+        if not candidates:
+            return state
+        levels = measured.levels(candidates)
+        return replace(state, selector=self.config.selection.measured(state.selector, levels))
+
+    def _select(self, t: int, state: Any) -> list[int]:
+        config, pool = self.config, self._pool()
+        selected = config.selection(state, t, pool)
         known = all(0 <= client < pool.clients for client in selected)
         if not known or len({*selected}) != len(selected) or not selected:
             raise UserError(
@@ -251,9 +289,11 @@ class Federation:
             )
         return sorted(selected)
 
-    def _observed(self, t: int, selected: list[int], trained: records.Diagnostics) -> Any:
+    def _observed(
+        self, t: int, before: Any, selected: list[int], trained: records.Diagnostics
+    ) -> Any:
         reports = {row["client"]: row for row in trained["clients"]}
-        before, selection = self.state.selector, self.config.selection
+        selection = self.config.selection
         after = selection.observe(before, t, selected, reports)
         if problem := mismatch(to_arrays({"state": before}), to_arrays({"state": after})):
             raise UserError(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedkl.clients.carry import Trained
+from fedkl.server.measuring import LevelRecord
 
 
 class Rejected(TypedDict):
@@ -29,7 +30,7 @@ class ClientRecord(TypedDict):
     distance_global: float
     guarded: int
     step_scale: float
-    train_return: float
+    train_return: float | None
     steps: int
     coefficients: dict[str, float]
 
@@ -68,6 +69,9 @@ class Record(Returns, Diagnostics):
     bytes_down_regions: int
     bytes_up_regions: int
     observations_shared: int
+    heterogeneity: list[LevelRecord] | None
+    steps_measured: int
+    bytes_measured: int
     seconds: float
     simulators_replaced: NotRequired[int]
 
@@ -137,7 +141,7 @@ def _client(client: int, trained: Trained) -> ClientRecord:
         "distance_global": float(metrics["distance_global"][kept][-1]) if kept.any() else 0.0,
         "guarded": int(metrics["guarded"].sum()),
         "step_scale": float(metrics["step_scale"]),
-        "train_return": float(metrics["train_return"][-1]),
+        "train_return": None if np.isnan(last := metrics["train_return"][-1]) else float(last),
         "steps": int(trained.update.weight),
         "coefficients": {name: float(c) for name, c in metrics["coefficients"].items()},
     }

@@ -6,23 +6,58 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from fedkl.arrays import to_arrays
 from fedkl.clients.carry import Start
 from fedkl.clients.ending import message_after
 from fedkl.clients.state import ClientState, Model, Task, fresh
 from fedkl.engines import Engine, InProcess, InSharedWorld
-from fedkl.learning.trajectories import episodes_for
+from fedkl.learning.trajectories import samples_in
 from fedkl.randomness import Purpose, key_for
 from fedkl.server.validation import Limits
 from fedkl.worlds.base import SharedWorld, SoloWorld, World
+from fedkl.worlds.distorted import distorted, without_table
 
 if TYPE_CHECKING:
     from fedkl.config import Config
 
 
 def task_of(config: Config) -> Task:
-    """What is the same for every client and round."""
-    return Task(config.world, config.algorithm, config.learner, config.critic)
+    """What is the same for every client and round.
+
+    The world is the one that clients act in: with the wrapper around it that its table asks for.
+    """
+    world = config.world
+    if isinstance(world, World):
+        world = without_table(distorted(world))
+    return Task(world, config.algorithm, config.learner, config.critic)
+
+
+def params_of(config: Config) -> PyTree:
+    """What makes each client's world its own: the params of all of them, stacked.
+
+    Raises:
+        UserError: a client's words do not go together.
+    """
+    world = config.world
+    assert isinstance(world, World | SoloWorld)
+    drawn = distorted(world) if isinstance(world, World) else world
+    return drawn.clients(config.federation.clients, key_for(config.seed, Purpose.WORLDS))
+
+
+def clients_of(config: Config) -> dict[str, np.ndarray]:
+    """What each client has of the words that they differ in, or that the config names."""
+    world = config.world
+    if isinstance(world, SharedWorld):
+        return {}
+    assert isinstance(world, World | SoloWorld)
+    named = world.differences.drawn()
+    words = {name.removeprefix("world."): x for name, x in to_arrays(params_of(config)).items()}
+    # A dict's words come sorted; a world lists what belongs together side by side.
+    order = [word.name for word in world.vocabulary if word.name in words]
+    words = {word: words[word] for word in order} | words
+    return {word: x for word, x in words.items() if word in named or (x != x[:1]).any()}
 
 
 def first_states(config: Config) -> tuple[Model, ClientState]:
@@ -44,9 +79,7 @@ def local_engine(config: Config) -> Engine:
     at_once = min(settings.clients_at_once or (1 if on_cpu else k), k)
     if isinstance(world, SharedWorld):
         return InSharedWorld(task, client, at_once)
-    assert isinstance(world, World | SoloWorld)
-    params = world.clients(settings.clients, key_for(config.seed, Purpose.WORLDS))
-    return InProcess(task, client, params, at_once)
+    return InProcess(task, client, params_of(config), at_once)
 
 
 def limits_of(config: Config, model: Model, client: ClientState) -> Limits:
@@ -61,7 +94,7 @@ def limits_of(config: Config, model: Model, client: ClientState) -> Limits:
     task = task_of(config)
     start = Start(model, client, key_for(config.seed, Purpose.TRAINING))
     message = jax.eval_shape(lambda s: message_after(task, s), start)
-    steps = episodes_for(world, learner.steps) * world.horizon
+    steps = samples_in(world, learner)
     return Limits(
         max_weight=float(learner.iterations * steps),
         iterations=learner.iterations,

@@ -301,8 +301,8 @@ def _misreported(trained: Trained, limits: Limits) -> str | None:
     for name in "kl_local", "distance_global":
         if not np.all(guarded | (np.abs(metrics[name]) <= LARGEST)):
             return f"metrics.{name} is not finite, or beyond {LARGEST:g}"
-    if not np.all(np.isfinite(metrics["train_return"][-1:])):
-        return "metrics.train_return is not finite"
+    if np.any(np.isinf(metrics["train_return"][-1:])):  # NaN: no episode came to an end
+        return "metrics.train_return is infinite"
     most = limits.max_weight / limits.iterations
     if not np.all((steps >= 0) & (steps <= _counted(most)) & (steps == np.round(steps))):
         return f"metrics.steps are not whole numbers from 0 to {most:.9g}"

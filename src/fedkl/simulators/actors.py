@@ -6,26 +6,28 @@ than the simulator; a few batched matrix products of NumPy cost less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import add, matmul, maximum, minimum, subtract, tanh
 
 from fedkl.simulators.base import Seed
 
 
 class Actor(NamedTuple):
-    """What one agent acts with: its Gaussian policy, and how it sees.
+    """What one agent acts with: its Gaussian or categorical policy, and how it sees.
 
     It acts with NumPy's arrays. Whoever prepares many may first hold JAX's, stacked, in the same
-    fields; exploration and seed come last because they are only known when an episode is planned.
+    fields; exploration and seeds come last because they are only known when a job is planned.
     """
 
     weights: tuple[Float[Any, "_in _out"], ...]
     biases: tuple[Float[Any, " _out"], ...]
-    deviation: Float[Any, " a"]
-    """Of its actions; 0 acts with the mean."""
+    deviation: Float[Any, " a"] | None
+    """Of continuous actions; 0 acts with the mean. None: what the network gives are the logits of
+    discrete ones."""
     centre: Float[Any, " o"]
     """Subtracted from observations."""
     scale: Float[Any, " o"]
@@ -33,47 +35,56 @@ class Actor(NamedTuple):
     clip: float | Float[Any, ""]
     """The limit of the result."""
     exploration: float | Float[Any, ""] = 0.0
-    """The probability of an action uniform in [0, 1] instead."""
-    seed: Seed = Seed(())
-    """Of the noise on its actions."""
+    """The probability of a continuous action uniform in [0, 1] instead."""
+    seeds: tuple[Seed, ...] = ()
+    """Of the noise on its actions, one for each column of the job."""
+    temperature: float | Float[Any, ""] = 1.0
+    """What logits are divided by; 0 takes the most probable of discrete actions."""
 
 
 class Actors:
-    """All agents of a simulation, ready for an episode of so many steps.
+    """All agents in all columns of a job.
 
-    An agent's noise is drawn from its own seed, so it does not depend on who else takes part.
+    An agent's noise in a column is drawn from a seed of its own, and its network is evaluated by
+    itself, so an action does not depend on who else takes part, nor on the columns beside its own.
     """
 
-    def __init__(self, actors: list[Actor], steps: int) -> None:
+    def __init__(self, actors: list[Actor], lengths: Sequence[int]) -> None:
         """Args:
         actors: one for each agent; the networks have the same shape.
-        steps: the length of an episode.
+        lengths: steps in each column.
         """
         layers = range(len(actors[0].weights))
-        weights = [np.stack([a.weights[k] for a in actors]) for k in layers]
-        biases = [np.stack([a.biases[k][None] for a in actors]) for k in layers]
+        weights = [np.stack([a.weights[k][None] for a in actors]) for k in layers]
+        biases = [np.stack([a.biases[k][None, None] for a in actors]) for k in layers]
         # Calls of NumPy are what an action costs: the first layer does the scaling, too.
         scale = np.stack([a.scale for a in actors])
-        weights[0] = weights[0] / scale[:, :, None]
-        self._centre = np.stack([a.centre for a in actors])
-        self._high = np.array([[a.clip] for a in actors], np.float32) * scale
+        weights[0] = weights[0] / scale[:, None, :, None]
+        self._centre = np.stack([a.centre[None] for a in actors])
+        self._high = (np.array([[a.clip] for a in actors], np.float32) * scale)[:, None]
         self._low = -self._high
-        outputs = [np.empty(bias.shape, np.float32) for bias in biases]
+        size = (len(actors), len(lengths))
+        outputs = [np.empty((*size, 1, bias.shape[-1]), np.float32) for bias in biases]
         *self._hidden, self._last = zip(weights, biases, outputs, strict=True)
-        self._seen = np.empty(self._low.shape, np.float32)
-        keep, offset = zip(*(_noise(actor, steps) for actor in actors), strict=True)
-        explores = any(actor.exploration for actor in actors)
-        self._keep = np.stack(keep, axis=1) if explores else None
-        self._offset = np.stack(offset, axis=1)
+        self._seen = np.empty((*size, scale.shape[-1]), np.float32)
+        self._discrete = actors[0].deviation is None
+        width = biases[-1].shape[-1]
+        keep = np.ones((max(lengths), *size, 1), np.float32)
+        self._offset = np.zeros((max(lengths), *size, width), np.float32)
+        for n, actor in enumerate(actors):
+            for c, (seed, length) in enumerate(zip(actor.seeds, lengths, strict=True)):
+                keep[:length, n, c], self._offset[:length, n, c] = _noise(actor, seed, length)
+        self._keep = keep if any(actor.exploration for actor in actors) else None
 
     def __call__(
-        self, observation: Float[np.ndarray, "n o"], step: int
-    ) -> Float[np.ndarray, "n a"]:
-        """Every agent's action in a step of the episode."""
+        self, observation: Float[np.ndarray, "n c o"], row: int
+    ) -> Float[np.ndarray, "n c a"] | Int[np.ndarray, "n c"]:
+        """Every agent's action in a row of all columns."""
         seen = subtract(observation, self._centre, self._seen)
         maximum(seen, self._low, out=seen)
         minimum(seen, self._high, out=seen)
-        x = seen[:, None]
+        # A vector at a time: the rounding of a matrix product depends on how many there are.
+        x = seen[:, :, None]
         for weight, bias, output in self._hidden:
             matmul(x, weight, output)
             add(output, bias, output)
@@ -81,14 +92,25 @@ class Actors:
         weight, bias, output = self._last
         matmul(x, weight, output)
         add(output, bias, output)
-        mean = output[:, 0]
-        return (mean if self._keep is None else mean * self._keep[step]) + self._offset[step]
+        mean = output[:, :, 0]
+        result = (mean if self._keep is None else mean * self._keep[row]) + self._offset[row]
+        return result.argmax(axis=-1) if self._discrete else result
 
 
-def _noise(actor: Actor, steps: int) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
-    """What to multiply an agent's mean actions by, and what to add."""
-    random = actor.seed.generator()
+def _noise(
+    actor: Actor, seed: Seed, steps: int
+) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
+    """What to multiply what an agent's network gives by, and what to add."""
+    random = seed.generator()
+    if actor.deviation is None:
+        size = (steps, actor.biases[-1].shape[0])
+        # The largest of logits plus Gumbel noise is a sample of their categorical distribution.
+        gumbel = -np.log(random.standard_exponential(size, np.float32))
+        noise = gumbel * np.float32(actor.temperature) if actor.temperature else np.zeros(size)
+        return np.ones((steps, 1), np.float32), noise
     size = (steps, actor.deviation.shape[0])
     offset = random.standard_normal(size, np.float32) * actor.deviation
+    if not actor.exploration:
+        return np.ones((steps, 1), np.float32), offset
     uniform = random.random((steps, 1)) < actor.exploration
     return (~uniform).astype(np.float32), np.where(uniform, random.random(size, np.float32), offset)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Shaped
 
 from fedkl.errors import UserError
+from fedkl.plugins import load_plugin
 
 
 class Seed(NamedTuple):
@@ -25,6 +29,16 @@ class Seed(NamedTuple):
         """The generator of this seed."""
         return np.random.default_rng(np.random.SeedSequence(self.words, spawn_key=self.numbers))
 
+    def number(self) -> int:
+        """This seed as a number below 2**31, for simulators of others, which want one."""
+        # Faster than a SeedSequence, which short episodes would notice.
+        text = f"{self.words}{self.numbers}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big") >> 1
+
+
+Flags = bool | Bool[np.ndarray, " n"]
+"""Of each agent, or of all at once."""
+
 
 class Step(NamedTuple):
     """What a step leads to."""
@@ -32,7 +46,11 @@ class Step(NamedTuple):
     observation: Float[np.ndarray, "n o"]
     reward: Float[np.ndarray, " n"] | float
     """Of each agent, or one that all share."""
-    terminated: bool
+    terminated: Flags
+    """Whether the episode truly ended with this step: for each agent, or for all at once. What is
+    said of an agent whose episode is over already counts for nothing."""
+    truncated: Flags = False
+    """Likewise whether a limit of the simulator's own cut it off."""
 
 
 class SimulatorError(Exception):
@@ -62,11 +80,51 @@ class Simulator(Protocol):
                 world that all clients share.
         """
 
-    def step(self, actions: Float[np.ndarray, "n a"]) -> Step:
-        """Every agent acts."""
+    def step(self, actions: Float[np.ndarray, "n a"] | Int[np.ndarray, " n"]) -> Step:
+        """Every agent acts, by a vector or by the number of a discrete action."""
 
     def picture(self) -> Float[np.ndarray, " p"]:
         """The numbers that a picture of this moment is drawn from; none if there is no artist."""
+
+
+Outcome = tuple[Any, Any, Any]
+"""Reward, terminated and truncated of a step, as `Step` has them."""
+
+
+@runtime_checkable
+class Lockstep(Protocol):
+    """A simulator that can step several of its kind in one call, where that costs less."""
+
+    def step_all(
+        self,
+        several: Sequence[Any],
+        columns: Sequence[int],
+        actions: Shaped[np.ndarray, "n c *a"],
+        following: Float[np.ndarray, "n c o"],
+    ) -> list[Outcome]:
+        """Every agent acts in some columns.
+
+        Args:
+            several: the simulators of all columns.
+            columns: which of them take the step.
+            actions: of all columns.
+            following: where to put what is observed then, in these columns.
+        """
+
+
+def step_each(
+    several: Sequence[Simulator],
+    columns: Sequence[int],
+    actions: Shaped[np.ndarray, "n c *a"],
+    following: Float[np.ndarray, "n c o"],
+) -> list[Outcome]:
+    """What `Lockstep.step_all` does, for simulators that are stepped one by one."""
+    outcomes: list[Outcome] = []
+    for c in columns:
+        step = several[c].step(actions[:, c])
+        following[:, c] = step.observation
+        outcomes.append(step[1:])
+    return outcomes
 
 
 class Recipe(NamedTuple):
@@ -75,9 +133,15 @@ class Recipe(NamedTuple):
     function: str
     """As `package.module:name`."""
     arguments: dict[str, object]
+    fresh: bool = False
+    """Whether every job gets new simulators, because an episode may leave traces in one."""
+    plugins: tuple[str, ...] = ()
+    """Files of users that the process runs first."""
 
     def make(self) -> Simulator:
         """The simulator."""
+        for path in self.plugins:
+            load_plugin(Path(path))
         module, _, name = self.function.partition(":")
         simulator: Simulator = getattr(import_module(module), name)(**self.arguments)
         return simulator
@@ -87,7 +151,7 @@ class Request(NamedTuple):
     """What is asked of a process with a simulator in it."""
 
     what: str
-    """`open`, `episode`, `reset`, `step` or `picture`."""
+    """`open`, `job`, `reset`, `step` or `picture`."""
     argument: Any = None
 
 

@@ -1,87 +1,180 @@
-"""Whole episodes in a simulator: every agent acts with a policy of its own."""
+"""Episodes in simulators, several side by side: every agent acts with a policy of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
 from fedkl.simulators.actors import Actor, Actors
-from fedkl.simulators.base import Seed, Simulator
+from fedkl.simulators.base import Flags, Lockstep, Seed, Simulator, step_each
 
 
 class Job(NamedTuple):
-    """An episode to be run. Whoever runs it, and however often, it comes out the same."""
+    """Columns to be run. Whoever runs them, and however often, they come out the same.
 
-    seed: Seed
+    A column is an episode from its start to its end, or, with `refill`, as many episodes as fill
+    it, one after the other. It is a function of its own seed, the actors and the params alone:
+    the columns beside it in a job only save time.
+    """
+
+    seeds: tuple[Seed, ...]
+    """One for each column."""
     actors: list[Actor]
     """One for each agent."""
-    steps: int
+    lengths: tuple[int, ...]
+    """Steps that each column has at the most, or, with `refill`, exactly."""
+    refill: bool = False
+    """Whether the next episode begins in a column when one is over."""
     pictures: bool = False
-    """Whether to keep what pictures are drawn from."""
+    """Whether to keep what pictures are drawn from, of the first column."""
     params: Any = None
     """A client's row of the world's params, which `Simulator.reset` is given. It travels to the
     worker: arrays are NumPy's, and containers are of a module that does not import JAX."""
 
+    def reseeded(self, number: int) -> Job:
+        """The same with other seeds, which follow from its own."""
+        return self._replace(seeds=tuple(seed.fold(0, number) for seed in self.seeds))
 
-class Episode(NamedTuple):
-    """What happened. Entries after the end are zero, and `mask` is false there."""
 
-    observation: Float[np.ndarray, "h n o"]
-    action: Float[np.ndarray, "h n a"]
-    reward: Float[np.ndarray, "h n"]
-    terminated: Bool[np.ndarray, " h"]
-    mask: Bool[np.ndarray, " h"]
-    last_observation: Float[np.ndarray, "n o"]
+class Columns(NamedTuple):
+    """What happened, by row, agent and column. Entries that do not count are zero and false."""
+
+    observation: Float[np.ndarray, "h n c o"]
+    action: Shaped[np.ndarray, "h n c *a"]
+    reward: Float[np.ndarray, "h n c"]
+    terminated: Bool[np.ndarray, "h n c"]
+    """Where an agent's episode truly ended with that step."""
+    truncated: Bool[np.ndarray, "h n c"]
+    """Where a limit of the simulator's own cut it off with that step."""
+    mask: Bool[np.ndarray, "h n c"]
+    """Which steps an agent took part in."""
+    last_observation: Float[np.ndarray, "n c o"]
+    """After the last step of each column."""
+    after: Float[np.ndarray, "h n c o"] | None
+    """What was observed after a step that is truncated; None if none is."""
     pictures: Float[np.ndarray, "f p"] | None
 
-    def returns(self) -> Float[np.ndarray, " n"]:
-        """Each agent's undiscounted sum of rewards."""
+    def returns(self) -> Float[np.ndarray, "n c"]:
+        """Each agent's undiscounted sum of rewards in each column."""
         return self.reward.sum(axis=0, dtype=np.float64)
 
 
-def run_episode(simulator: Simulator, job: Job) -> Episode:
-    """Runs a job from its start to its last step or a true end."""
-    if simulator.agents != len(job.actors):
-        raise ValueError(f"{len(job.actors)} actors for {simulator.agents} agents")
-    act = Actors(job.actors, job.steps)
-    seen = simulator.reset(job.seed, job.params)
-    # Lists, because a step is so short that writing into arrays would show.
-    observations, actions, rewards = [seen], [], []
-    pictures = [simulator.picture()] if job.pictures else None
-    ended = False
-    for step in range(job.steps):
-        action = act(seen, step)
-        seen, reward, ended = simulator.step(action)
-        observations.append(seen)
+def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
+    """Runs the columns of a job side by side, each in a simulator of its own."""
+    for simulator in simulators:
+        if simulator.agents != len(job.actors):
+            raise ValueError(f"{len(job.actors)} actors for {simulator.agents} agents")
+    columns = list(range(len(job.seeds)))
+    step_all = simulators[0].step_all if isinstance(simulators[0], Lockstep) else step_each
+    act = Actors(job.actors, job.lengths)
+    seen = [s.reset(seed, job.params) for s, seed in zip(simulators, job.seeds, strict=True)]
+    rows = max(job.lengths)
+    observation = np.zeros((rows + 1, len(job.actors), len(columns), seen[0].shape[-1]), np.float32)
+    observation[0] = np.stack(seen, axis=1)
+    actions: list[Any] = []
+    rewards: list[list[Any]] = [[] for _ in columns]
+    pictures = [simulators[0].picture()] if job.pictures else None
+    ends = _Ends(job, observation)
+    for row in range(rows):
+        action = act(observation[row], row)
         actions.append(action)
-        rewards.append(reward)
+        following = observation[row + 1]
+        outcomes = step_all(simulators, columns, action, following)
         if pictures is not None:
-            pictures.append(simulator.picture())
-        if ended:
+            pictures.append(simulators[0].picture())
+        over = set()
+        for c, (reward, terminated, truncated) in zip(columns, outcomes, strict=True):
+            rewards[c].append(reward)
+            ended = terminated is not False or truncated is not False
+            ended = ended and ends.add(row, c, terminated, truncated, following)
+            if row + 1 == job.lengths[c] or (ended and not job.refill):
+                over.add(c)
+            elif ended:
+                following[:, c] = simulators[c].reset(ends.next_seed(row, c), job.params)
+        if over:
+            columns = [c for c in columns if c not in over]
+        if not columns:
             break
-    length, steps = len(rewards), np.arange(job.steps)
-    shape = (len(job.actors), length)
-    reward_of_each = np.broadcast_to(np.asarray(rewards, np.float32).T, shape).T
-    return Episode(
-        observation=_padded(_joined(observations[:-1]), job.steps),
-        action=_padded(_joined(actions), job.steps),
-        reward=_padded(reward_of_each, job.steps),
-        terminated=(steps == length - 1) & ended,
-        mask=steps < length,
-        last_observation=seen,
+    last = [observation[len(paid), :, c] for c, paid in enumerate(rewards)]
+    return Columns(
+        observation=_where(ends.mask, observation[:-1]),
+        action=_where(ends.mask, _padded(np.stack(actions), rows)),
+        reward=_where(ends.mask, _by_agent(rewards, ends.mask.shape)),
+        terminated=ends.terminated,
+        truncated=ends.truncated,
+        mask=ends.mask,
+        last_observation=np.stack(last, axis=1),
+        after=ends.after,
         pictures=None if pictures is None else np.stack(pictures),
     )
 
 
-def _joined(rows: list[Float[np.ndarray, "n f"]]) -> Float[np.ndarray, "l n f"]:
-    """The same as `np.stack`, which is slow for many small arrays."""
-    return np.concatenate(rows).reshape(len(rows), *rows[0].shape)
+class _Ends:
+    """Where the episodes of a job were over, and who takes part in which step."""
+
+    def __init__(self, job: Job, observation: Float[np.ndarray, "_ n c o"]) -> None:
+        shape = (len(observation) - 1, *observation.shape[1:3])
+        self._job = job
+        self._width = observation.shape[-1]
+        self._begun = [0 for _ in job.seeds]
+        self.terminated = np.zeros(shape, bool)
+        self.truncated = np.zeros(shape, bool)
+        self.after: Any = None
+        self.mask = np.arange(shape[0])[:, None, None] < np.array(job.lengths)
+        self.mask = np.array(np.broadcast_to(self.mask, shape))
+
+    def add(
+        self,
+        row: int,
+        c: int,
+        terminated: Flags,
+        truncated: Flags,
+        following: Float[np.ndarray, "n c o"],
+    ) -> bool:
+        """Takes down who ended with a step; returns whether nobody is left."""
+        present = self.mask[row, :, c]
+        terminated = present & terminated
+        truncated = present & truncated & ~terminated
+        self.terminated[row, :, c] = terminated
+        self.truncated[row, :, c] = truncated
+        if truncated.any():
+            if self.after is None:
+                self.after = np.zeros((*self.mask.shape, self._width), np.float32)
+            self.after[row, truncated, c] = following[truncated, c]
+        gone = terminated | truncated
+        self.mask[row + 1 :, :, c][:, gone] = False
+        return bool(gone[present].all())
+
+    def next_seed(self, row: int, c: int) -> Seed:
+        """Everybody takes part again, in an episode that has this seed."""
+        self.mask[row + 1 : self._job.lengths[c], :, c] = True
+        self._begun[c] += 1
+        return self._job.seeds[c].fold(2, self._begun[c])
 
 
-def _padded(x: Float[np.ndarray, "l n *f"], steps: int) -> Float[np.ndarray, "h n *f"]:
-    """x, with zeros after its end."""
-    result = np.zeros((steps, *x.shape[1:]), np.float32)
+def _by_agent(rewards: list[list[Any]], shape: tuple[int, ...]) -> Float[np.ndarray, "h n c"]:
+    """The rewards of all columns, each of every agent or one for all of them."""
+    result = np.zeros(shape, np.float32)
+    for c, paid in enumerate(rewards):
+        result[: len(paid), :, c] = np.asarray(paid, np.float32).reshape(len(paid), -1)
+    return result
+
+
+def _padded(x: Shaped[np.ndarray, "l n c *a"], rows: int) -> Shaped[np.ndarray, "h n c *a"]:
+    """x, with zeros after its end; whole numbers as JAX has them."""
+    dtype = np.float32 if np.issubdtype(x.dtype, np.floating) else np.int32
+    result = np.zeros((rows, *x.shape[1:]), dtype)
     result[: len(x)] = x
     return result
+
+
+def _where(
+    mask: Bool[np.ndarray, "h n c"], x: Shaped[np.ndarray, "h n c *a"]
+) -> Shaped[np.ndarray, "h n c *a"]:
+    """x where it counts, and zero elsewhere."""
+    if mask.all():
+        return x
+    return np.where(mask.reshape(*mask.shape, *[1] * (x.ndim - 3)), x, np.zeros((), x.dtype))

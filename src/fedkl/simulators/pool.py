@@ -1,7 +1,7 @@
 """Simulators in processes of their own, replaced when they come to harm.
 
-An episode is a pure function of its job, so one that was lost is simply run again: a worker that
-was killed, hangs, or lost a vehicle changes nothing but the time that it takes.
+What comes of a job is a pure function of it, so one that was lost is simply run again: a worker
+that was killed, hangs, or lost a vehicle changes nothing but the time that it takes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fedkl.simulators.base import (
     Request,
     SimulatorError,
 )
-from fedkl.simulators.episodes import Episode, Job
+from fedkl.simulators.episodes import Columns, Job
 
 ATTEMPTS = 10
 """How often one job may come to harm before it is given up."""
 STUBBORN = 5
-"""How often a simulator may report harm in one episode before the episode gets another seed."""
+"""How often a simulator may report harm in one job before the job gets other seeds."""
 STARTING = 60.0
 """Seconds that a process may take to import what it needs and open its simulator."""
 
 
 class Worker:
-    """One process with one simulator in it; `open` comes first."""
+    """One process with simulators of one kind in it; `open` comes first."""
 
     def __init__(self) -> None:
         """Starts the process."""
@@ -55,7 +55,7 @@ class Worker:
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C is for whoever started us; it would spoil an episode here.
+                # Ctrl-C is for whoever started us; it would spoil a job here.
                 start_new_session=True,
                 # Its matrices are too small to share out.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -66,7 +66,7 @@ class Worker:
         self._end = weakref.finalize(self, _end, *mine)
 
     def open(self, recipe: Recipe) -> None:
-        """Makes the simulator.
+        """Makes the first simulator.
 
         Raises:
             UserError: the recipe is wrong in a way that the user can mend.
@@ -126,7 +126,7 @@ class Workers:
     def __init__(self, recipe: Recipe, timeout: float, number: int | None = None) -> None:
         """Args:
         recipe: how a worker makes its simulator.
-        timeout: seconds after which an episode counts as lost.
+        timeout: seconds after which a job counts as lost, for each of its columns.
         number: how many workers at most; one for each core if None.
         """
         self._recipe = recipe
@@ -140,8 +140,8 @@ class Workers:
         self.replaced = 0
         """How many workers came to harm so far."""
 
-    def run(self, jobs: Iterable[Job]) -> list[Episode]:
-        """Runs episodes side by side, and returns them in the order of the jobs.
+    def run(self, jobs: Iterable[Job]) -> list[Columns]:
+        """Runs jobs side by side, and returns what comes of them in their order.
 
         Raises:
             UserError: the simulator cannot be opened, or an episode was lost again and again.
@@ -176,11 +176,11 @@ class Workers:
             for worker in self._alive:
                 worker.process.kill()
 
-    def _run(self, job: Job, over: threading.Event) -> Episode:
+    def _run(self, job: Job, over: threading.Event) -> Columns:
         """Runs a job as often as it takes.
 
-        What the simulator itself reports so often would happen for ever: from then on the episode
-        has another seed, which follows from its own, so that the run goes on.
+        What the simulator itself reports so often would happen for ever: from then on the job has
+        other seeds, which follow from its own, so that the run goes on.
         """
         reason, harms = "", 0
         for _ in range(ATTEMPTS):
@@ -188,9 +188,9 @@ class Workers:
                 worker = self._worker()
                 if self._closed or over.is_set():
                     raise ProcessLostError("nobody waits for it any more")
-                again = job if harms < STUBBORN else job._replace(seed=job.seed.fold(0, harms))
-                episode: Episode = worker.ask("episode", again, self._timeout)
-                return episode
+                again = job if harms < STUBBORN else job.reseeded(harms)
+                done: Columns = worker.ask("job", again, self._timeout * len(job.seeds))
+                return done
             except SimulatorError as error:
                 given_up = self._closed or over.is_set()
                 self._discard(counts=not given_up)

@@ -1,4 +1,4 @@
-"""A process with one simulator in it: `python -m fedkl.simulators.worker DESCRIPTOR PARENT`.
+"""A process with simulators in it: `python -m fedkl.simulators.worker DESCRIPTOR PARENT`.
 
 It answers requests until the other end of the connection closes.
 """
@@ -10,12 +10,34 @@ import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any
 
 from fedkl.errors import UserError
 from fedkl.processes import die_with
-from fedkl.simulators.base import Recipe, Reply, Request, SimulatorError
-from fedkl.simulators.episodes import run_episode
+from fedkl.simulators.base import Recipe, Reply, Request, Simulator, SimulatorError
+from fedkl.simulators.episodes import Columns, Job, run_job
+
+
+class Stage:
+    """The simulators of a process, made of one recipe: as many as a job has columns."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Makes the first."""
+        self._recipe = recipe
+        self._simulators = [recipe.make()]
+        self._used = False
+
+    def first(self) -> Simulator:
+        """The simulator for whoever wants one alone."""
+        return self._simulators[0]
+
+    def run(self, job: Job) -> Columns:
+        """Runs a job in simulators that are kept for the next one, unless it needs fresh ones."""
+        if self._used and self._recipe.fresh:
+            self._simulators = []
+        while len(self._simulators) < len(job.seeds):
+            self._simulators.append(self._recipe.make())
+        self._used = True
+        return run_job(self._simulators[: len(job.seeds)], job)
 
 
 def main(descriptor: str, parent: str) -> None:
@@ -27,7 +49,7 @@ def main(descriptor: str, parent: str) -> None:
     """
     die_with(int(parent), signal.SIGKILL)
     connection: Connection[Reply, Request] = Connection(int(descriptor))
-    simulator: Any = None
+    stage: Stage | None = None
     while True:
         try:
             request = connection.recv()
@@ -36,13 +58,14 @@ def main(descriptor: str, parent: str) -> None:
         try:
             match request.what:
                 case "open":
-                    simulator = Recipe(*request.argument).make()
-                    result = None
-                case "episode":
-                    result = run_episode(simulator, request.argument)
+                    stage, result = Stage(Recipe(*request.argument)), None
+                case "job":
+                    assert stage is not None
+                    result = stage.run(request.argument)
                 case method:
+                    assert stage is not None
                     arguments = () if request.argument is None else (request.argument,)
-                    result = getattr(simulator, method)(*arguments)
+                    result = getattr(stage.first(), method)(*arguments)
             reply = Reply(result)
         except UserError as error:
             reply = Reply(None, mistake=str(error))

@@ -12,20 +12,34 @@ from fedkl.worlds.base import (
     World,
     register_world,
 )
+from fedkl.worlds.classic import Acrobot, CartPole, MountainCarContinuous, Pendulum
+from fedkl.worlds.differences import Differences
+from fedkl.worlds.distorted import Distorted
 from fedkl.worlds.figure_eight import FigureEight
+from fedkl.worlds.gymnasium import Gymnasium
+from fedkl.worlds.pettingzoo import PettingZoo
 from fedkl.worlds.probes import Bandit, Chain, PointTarget
 from fedkl.worlds.reacher import Reacher, ReacherState
-from fedkl.worlds.scenarios import ReacherParams, action_noise, both, iid, initial_states
+from fedkl.worlds.reacher_params import ReacherParams
+from fedkl.worlds.words import Word
 
 __all__ = [
     "WORLDS",
+    "Acrobot",
     "AnyWorld",
     "Bandit",
+    "CartPole",
     "Chain",
     "Continuous",
+    "Differences",
     "Discrete",
+    "Distorted",
     "FigureEight",
+    "Gymnasium",
     "HostedWorld",
+    "MountainCarContinuous",
+    "Pendulum",
+    "PettingZoo",
     "PointTarget",
     "Reacher",
     "ReacherParams",
@@ -33,10 +47,7 @@ __all__ = [
     "SharedWorld",
     "SoloWorld",
     "Transition",
+    "Word",
     "World",
-    "action_noise",
-    "both",
-    "iid",
-    "initial_states",
     "register_world",
 ]

@@ -1,7 +1,8 @@
 """What a world is: how an episode goes, and a row of numbers for each client.
 
 Heterogeneity is data. What makes client n different is row n of the stacked params that `clients`
-returns, and nothing else in fedkl knows about heterogeneity.
+returns, and nothing else in fedkl knows about heterogeneity. A world lists its words, what may
+differ, and a config says how they are drawn (`fedkl.worlds.differences`).
 
 A `World` is written in JAX: two pure functions that take a client's row. A `HostedWorld` is a
 simulator on the host: either every client has one of its own, which takes its row (`SoloWorld`), or
@@ -15,12 +16,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.errors import UserError
 from fedkl.registry import Registry
 from fedkl.simulators.base import Recipe
+from fedkl.worlds.family import Family, Rows, alike
+from fedkl.worlds.words import Word, distortions
 
 WORLDS = Registry("world")
 register_world = WORLDS.register
@@ -55,8 +59,11 @@ class Drawable(eqx.Module):
     """What may be drawn; most worlds cannot."""
 
     name: ClassVar[str]
-    frames_per_second: ClassVar[float] = 10.0
-    """Steps shown in a second of a video."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """Steps shown in a second of a video."""
+        return 10.0
 
     def artist(self, params: PyTree) -> Artist:
         """Who draws this world.
@@ -70,23 +77,58 @@ class Drawable(eqx.Module):
         raise UserError(f"the world {self.name} cannot be drawn: it has no `artist`")
 
 
-class World(Drawable):
+class Spaces(eqx.Module):
+    """What policies must know of a world: variables of a class, settings, or properties."""
+
+    @property
+    @abstractmethod
+    def observation_size(self) -> int:
+        """How many numbers an observation has."""
+
+    @property
+    @abstractmethod
+    def actions(self) -> Continuous | Discrete:
+        """What an action is."""
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int:
+        """Steps after which an episode is cut off."""
+
+
+class World(Drawable, Spaces, Family):
     """A family of worlds in JAX that share observations, actions and code.
 
     The dataclass fields are the world's settings (see `fedkl.settings.setting`); they appear in a
-    config as `world.<field>`. `reset` and `step` describe one episode of one client and are
-    vmapped by the trainer. Reaching `horizon` is a truncation and is the trainer's business; a
-    world only reports true terminations.
+    config as `world.<field>`. Its `words` are what may differ between clients. `reset` and `step`
+    describe one episode of one client and are vmapped by the trainer. Reaching `horizon` is a
+    truncation and is the trainer's business; a world only reports true terminations.
     """
 
     summary: ClassVar[str]
-    observation_size: ClassVar[int]
-    actions: ClassVar[Continuous | Discrete]
-    horizon: ClassVar[int]
+    params: ClassVar[type] = dict
+    """Makes a client's params of its words, which it takes by name."""
 
-    @abstractmethod
+    @property
+    def terminates(self) -> bool:
+        """Whether episodes can truly end before the horizon."""
+        return True
+
+    @property
+    def vocabulary(self) -> tuple[Word, ...]:
+        """The world's own words, and those that the wrapper `Distorted` gives to any world."""
+        size = self.actions.size if isinstance(self.actions, Continuous) else None
+        own = {word.name for word in self.words}
+        return (*self.words, *(word for word in distortions(size) if word.name not in own))
+
+    def alike(self, n: int) -> Rows:
+        """What the words are for n clients where a config is silent: nominal."""
+        return alike(self.words, n, jnp.result_type(float))
+
     def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
         """The params of n clients, stacked along the first axis of every leaf."""
+        rows = self.drawn(self.words, n, key, jnp.result_type(float))
+        return self.params(**{k: jnp.asarray(row) for k, row in (self.alike(n) | rows).items()})
 
     @abstractmethod
     def reset(self, params: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Float[Array, " o"]]:
@@ -97,7 +139,7 @@ class World(Drawable):
         """The state after `action`, with the reward for it."""
 
 
-class HostedWorld(Drawable):
+class HostedWorld(Drawable, Spaces):
     """A world whose simulator runs on the host, in processes of its own, which make it by a recipe.
 
     The dataclass fields are its settings. Derive from `SharedWorld` or `SoloWorld`, which say who
@@ -105,15 +147,16 @@ class HostedWorld(Drawable):
     """
 
     summary: ClassVar[str]
-    observation_size: ClassVar[int]
-    actions: ClassVar[Continuous | Discrete]
-
-    horizon: eqx.AbstractVar[int]
 
     @property
     @abstractmethod
     def patience(self) -> float:
-        """Seconds after which an episode counts as lost."""
+        """Seconds after which an episode, or a column of them, counts as lost."""
+
+    @property
+    def truncates(self) -> bool:
+        """Whether its simulator may cut episodes off by itself (`Step.truncated`)."""
+        return False
 
     @abstractmethod
     def simulator(self) -> Recipe:
@@ -127,11 +170,8 @@ class HostedWorld(Drawable):
 class SharedWorld(HostedWorld):
     """One simulation in which every client is an agent.
 
-    What makes clients differ is their place in the simulation. Actions are continuous, because
-    policies on the host are Gaussian for now.
+    What makes clients differ is their place in the simulation.
     """
-
-    actions: ClassVar[Continuous]
 
     @property
     @abstractmethod
@@ -139,23 +179,21 @@ class SharedWorld(HostedWorld):
         """How many clients the simulation has."""
 
 
-class SoloWorld(HostedWorld):
+class SoloWorld(HostedWorld, Family):
     """Every client has a simulation of its own, with one agent.
 
     What makes clients differ is their row of the params, which the simulator's `reset` is given.
-    Actions are continuous, because policies on the host are Gaussian for now.
     """
 
-    actions: ClassVar[Continuous]
-
-    @abstractmethod
     def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
         """The params of n clients, stacked along the first axis of every leaf.
 
-        Leaves are arrays of NumPy or JAX; a row reaches the simulator as NumPy's. It is pickled on
-        the way, so its containers are best dicts or tuples: the class of a module that imports JAX
-        would make the simulator's process import it, too.
+        Where nobody says otherwise these are the words that a config names, in a dict, in double
+        precision. Leaves are arrays of NumPy or JAX; a row reaches the simulator as NumPy's. It is
+        pickled on the way, so its containers are best dicts or tuples: the class of a module that
+        imports JAX would make the simulator's process import it, too.
         """
+        return self.drawn(self.words, n, key, np.float64)
 
 
 AnyWorld = World | HostedWorld

@@ -2,7 +2,7 @@
 
 In each, clients differ by a shift that is spaced evenly over [-spread, spread] and averages to
 zero, so the best common policy is that of the unshifted client (unless `PointTarget.stiffness`
-makes some clients care more than others).
+makes some clients care more than others). A config may draw the words by itself instead.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fedkl.errors import UserError
 from fedkl.settings import setting
 from fedkl.worlds.base import Continuous, Discrete, Transition, World, register_world
+from fedkl.worlds.family import Rows
+from fedkl.worlds.words import Word
 
 CHAIN_LENGTH = 4
 _SPREAD_HELP = "how far clients differ; 0 makes them all alike"
 
 
 def _shifts(n: int, spread: float | Float[Array, ""]) -> Float[Array, " n"]:
-    if n < 1:
-        raise UserError(f"a federation needs at least one client, not {n}")
     return spread * jnp.linspace(-1.0, 1.0, n) if n > 1 else jnp.zeros(1)
 
 
@@ -47,14 +46,19 @@ class Bandit(World):
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Discrete] = Discrete(3)
     horizon: ClassVar[int] = 1
+    words: ClassVar[tuple[Word, ...]] = (
+        Word("means", (0.0, 0.5, 1.0), help="the mean reward of each arm"),
+    )
+    params: ClassVar[type] = BanditParams
 
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
     noise: float = setting(0.1, "standard deviation of an arm's reward", low=0.0)
 
-    def clients(self, n: int, key: PRNGKeyArray) -> BanditParams:
+    def alike(self, n: int) -> Rows:
         """The tilted means of n clients."""
         tilt = jnp.asarray([1.0, 0.0, -1.0])
-        return BanditParams(jnp.asarray([0.0, 0.5, 1.0]) + _shifts(n, self.spread)[:, None] * tilt)
+        means = jnp.asarray([0.0, 0.5, 1.0]) + _shifts(n, self.spread)[:, None] * tilt
+        return {"means": np.asarray(means)}
 
     def reset(
         self, params: BanditParams, key: PRNGKeyArray
@@ -93,6 +97,11 @@ class PointTarget(World):
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Continuous] = Continuous(1)
     horizon: ClassVar[int] = 1
+    words: ClassVar[tuple[Word, ...]] = (
+        Word("target", 0.5, help="the action that the client wants"),
+        Word("stiffness", 1.0, 0.0, help="how much it minds another"),
+    )
+    params: ClassVar[type] = PointParams
 
     centre: float = setting(0.5, "the mean of the clients' targets")
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
@@ -103,12 +112,12 @@ class PointTarget(World):
         static=True,
     )
 
-    def clients(self, n: int, key: PRNGKeyArray) -> PointParams:
+    def alike(self, n: int) -> Rows:
         """Targets spaced evenly around the centre, stiffness spaced geometrically around 1."""
-        targets = self.centre + _shifts(n, self.spread)
-        if self.stiffness == 1:
-            return PointParams(targets)
-        return PointParams(targets, self.stiffness ** _shifts(n, 0.5))
+        rows = {"target": np.asarray(self.centre + _shifts(n, self.spread))}
+        if self.stiffness != 1:
+            rows["stiffness"] = np.asarray(self.stiffness ** _shifts(n, 0.5))
+        return rows
 
     def reset(self, params: PointParams, key: PRNGKeyArray) -> tuple[tuple[()], Float[Array, " 1"]]:
         """There is no state; the observation is always 1."""
@@ -145,13 +154,21 @@ class Chain(World):
     observation_size: ClassVar[int] = CHAIN_LENGTH + 1
     actions: ClassVar[Discrete] = Discrete(2)
     horizon: ClassVar[int] = 200
+    words: ClassVar[tuple[Word, ...]] = (
+        Word("step_reward", -0.1, help="what each step brings"),
+        Word("end_reward", 1.0, help="what arriving at the end brings on top"),
+    )
+    params: ClassVar[type] = ChainParams
 
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
 
-    def clients(self, n: int, key: PRNGKeyArray) -> ChainParams:
+    def alike(self, n: int) -> Rows:
         """The rewards of n clients."""
         shifts = _shifts(n, self.spread)
-        return ChainParams(jnp.full_like(shifts, -0.1), 1.0 + shifts)
+        return {
+            "step_reward": np.asarray(jnp.full_like(shifts, -0.1)),
+            "end_reward": np.asarray(1.0 + shifts),
+        }
 
     def reset(
         self, params: ChainParams, key: PRNGKeyArray

@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
-from fedkl.settings import setting
-from fedkl.worlds import scenarios
 from fedkl.worlds.base import Artist, Continuous, Transition, World, register_world
-from fedkl.worlds.scenarios import NOISE_KINDS, REACH, ReacherParams
+from fedkl.worlds.reacher_params import REACH, WORDS, ReacherParams, check_targets, squares
+from fedkl.worlds.words import Word
 
 Scalar = Float[Array, ""]
 
@@ -78,39 +77,26 @@ class Reacher(World):
     observation_size: ClassVar[int] = 11
     actions: ClassVar[Continuous] = Continuous(2)
     horizon: ClassVar[int] = 50
+    terminates: ClassVar[bool] = False
     # Five times as slow as it happens: an episode is one second long.
     frames_per_second: ClassVar[float] = 10.0
 
-    scenario: str = setting(
-        "iid",
-        "how clients differ: not at all, by where targets spawn, by noise on actions, or by both",
-        choices=("iid", "initial_states", "action_noise", "both"),
-        static=True,
-    )
-    noise_scale: float = setting(
-        0.4,
-        "standard deviation of the action noise; the paper's text calls 0.4 a variance, the "
-        "authors' code uses it as a standard deviation, with offsets clipped to +-1",
-        low=0.0,
-    )
-    noise_kind: str = setting(
-        "offset",
-        "offset: one draw per client, added to all its actions; per_step: a fresh draw each step",
-        choices=NOISE_KINDS,
-        static=True,
-    )
+    words: ClassVar[tuple[Word, ...]] = WORDS
+    params: ClassVar[type] = ReacherParams
+
+    def boxes(self, number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
+        """Squares of the field in which targets spawn."""
+        return squares(number)
 
     def clients(self, n: int, key: PRNGKeyArray) -> ReacherParams:
-        """The params of n clients of the scenario (see `fedkl.worlds.scenarios`)."""
-        match self.scenario:
-            case "initial_states":
-                return scenarios.initial_states(n)
-            case "action_noise":
-                return scenarios.action_noise(n, self.noise_scale, self.noise_kind, key)
-            case "both":
-                return scenarios.both(n, self.noise_scale, self.noise_kind, key)
-            case _:
-                return scenarios.iid(n)
+        """The params of n clients.
+
+        Raises:
+            UserError: a client's targets would all be out of reach.
+        """
+        params: ReacherParams = super().clients(n, key)
+        check_targets(np.asarray(params.target_low), np.asarray(params.target_high))
+        return params
 
     def reset(
         self, params: ReacherParams, key: PRNGKeyArray

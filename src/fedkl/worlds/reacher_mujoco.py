@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from fedkl.errors import UserError
 from fedkl.worlds.reacher import ReacherState
-from fedkl.worlds.scenarios import REACH, ReacherParams
+from fedkl.worlds.reacher_params import REACH, ReacherParams
 
 FRAME_SKIP = 2
 

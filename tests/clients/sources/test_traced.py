@@ -101,3 +101,58 @@ def test_a_recording_goes_to_the_horizon_and_says_where_its_episode_ended(seed):
     assert made.mask.tolist() == [t < start for t in range(5)]
     assert made.reward[made.mask].tolist() == [10 * (start - t) for t in range(min(start, 5))]
     assert made.params == 0
+
+
+# Exactly so many steps.
+
+
+def filled(steps, source=COUNTDOWN):
+    return jax.device_get(jax.jit(lambda key: source.fill(act, steps, key))(KEY))
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 8, 200])
+def test_exactly_the_steps_that_were_asked_for_count(steps):
+    data = filled(steps)
+    assert data.mask.sum() == steps
+    # Column by column: all before the last one are full.
+    assert data.mask.T.reshape(-1)[:steps].all()
+
+
+def test_after_an_end_the_next_episode_begins_in_the_same_column():
+    data = filled(200)
+    seen = data.observation[..., 0]
+    assert data.terminated.sum() > 40
+    # Where the number does not go down by one, the episode before has ended.
+    np.testing.assert_array_equal(
+        data.terminated[:-1], (seen[1:] != seen[:-1] - 1) | (seen[:-1] == 1)
+    )
+    assert set(seen[1:][data.terminated[:-1]].tolist()) == {1, 2, 3, 4, 5, 6}
+    np.testing.assert_array_equal(data.action, 10 * data.observation)
+    np.testing.assert_array_equal(data.reward, data.action[..., 0])
+
+
+def test_what_is_seen_last_follows_each_columns_last_step():
+    """The last column has three of five rows."""
+    data = filled(198)
+    seen, last = data.observation[..., 0], data.last_observation[:, 0]
+    whole = ~data.terminated[-1, :-1]
+    np.testing.assert_array_equal(last[:-1][whole], seen[-1, :-1][whole] - 1)
+    assert data.mask[:, -1].tolist() == [True] * 3 + [False] * 2
+    assert last[-1] == seen[3, -1]
+
+
+def test_a_world_that_never_ends_is_run_as_whole_episodes_are():
+    class Endless(Countdown):
+        name: ClassVar[str] = "endless"
+        terminates: ClassVar[bool] = False
+
+        def step(self, params, state, action, key):
+            moved = super().step(params, state, action, key)
+            return moved._replace(observation=moved.state[None] * 1.0, terminated=jnp.array(False))
+
+    source = Traced(Endless(), jnp.zeros(()))
+    whole = jax.device_get(jax.jit(lambda key: source.collect(act, 3, key))(KEY))
+    part = filled(13, source)
+    np.testing.assert_array_equal(part.observation, whole.observation)
+    assert part.mask.sum(axis=0).tolist() == [5, 5, 3]
+    assert part.last_observation[-1] == whole.observation[3, -1]

@@ -24,9 +24,9 @@ def returns(request, linear):
     def measure(bias, weights, deviation=0.0, episodes=1):
         jobs = [
             Job(
-                Seed((e,)),
+                (Seed((e,)),),
                 [linear(bias, weights, deviation, Seed((e,), (1 + n,))) for n in range(7)],
-                1500,
+                (1500,),
             )
             for e in range(episodes)
         ]
@@ -34,7 +34,7 @@ def returns(request, linear):
         assert all(e.mask.all() and not e.terminated.any() for e in ran)
         # All agents share the reward.
         assert all((e.reward == e.reward[:, :1]).all() for e in ran)
-        return request.param, np.array([e.returns()[0] for e in ran])
+        return request.param, np.array([e.returns()[0, 0] for e in ran])
 
     yield measure
     workers.close()

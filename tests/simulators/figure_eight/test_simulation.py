@@ -12,7 +12,7 @@ import pytest
 
 from fedkl.errors import UserError
 from fedkl.simulators.base import Recipe, Seed, SimulatorError
-from fedkl.simulators.episodes import Job, run_episode
+from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.figure_eight import simulation as module
 from fedkl.simulators.figure_eight.placement import ALTERNATING, MIXED
 from fedkl.simulators.figure_eight.simulation import Simulation, checked_network, reward
@@ -364,12 +364,12 @@ def test_another_seed_gives_another_episode(road):
 
 def test_another_process_gives_the_same_bits(road, linear):
     actors = [linear(1.0, [0.0] * 6, 1.0, Seed((8,), (n,))) for n in range(7)]
-    job = Job(Seed((6,)), actors, 300, pictures=True)
-    here = run_episode(road, job)
+    job = Job((Seed((6,)),), actors, (300,), pictures=True)
+    here = run_job([road], job)
     worker = Worker()
     worker.open(Recipe(f"{Simulation.__module__}:Simulation", {"placement": road.placement}))
     try:
-        there = worker.ask("episode", job)
+        there = worker.ask("job", job)
     finally:
         worker.close()
     assert same(here, there)

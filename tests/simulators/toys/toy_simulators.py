@@ -20,14 +20,18 @@ class Walk:
     Args:
         agents: how many.
         ends: the step that truly ends an episode; 0: none does.
+        cuts: the step after which the simulator itself cuts it off; 0: none.
+        leaves: the step that ends an episode for each of the agents alone; empty: for none.
         mishap: what happens in step 3: `die`, `hang`, `lose`, `bug` or `mistake`.
         tickets: a folder; a mishap uses up one file in it, and without files there is none.
             Without a folder it happens every time.
     """
 
-    def __init__(self, agents=2, ends=0, mishap="", tickets=""):
+    def __init__(self, agents=2, ends=0, cuts=0, leaves=(), mishap="", tickets=""):
         self.agents = agents
         self._ends = ends
+        self._cuts = cuts
+        self._leaves = leaves
         self._mishap = mishap
         self._tickets = tickets
 
@@ -44,7 +48,11 @@ class Walk:
         noise = self._random.standard_normal(self._state.shape).astype(np.float32)
         self._state = np.tanh(self._state + actions + noise / 10)
         ended = self._time == self._ends
-        return Step(self._state.copy(), self._state.sum(axis=1), ended)
+        if self._leaves:
+            ended = np.array([self._time >= step for step in self._leaves])
+        return Step(
+            self._state.copy(), self._state.sum(axis=1), ended, bool(self._time == self._cuts)
+        )
 
     def picture(self):
         return self._state.ravel()
@@ -118,6 +126,50 @@ class Point:
 
     def picture(self):
         return np.array([self._target, self._time], np.float32)
+
+
+class Buttons:
+    """One agent that is paid the number of the button it presses; observes its last payment.
+
+    Args:
+        length: the step that truly ends an episode.
+    """
+
+    agents = 1
+
+    def __init__(self, length=3):
+        self._length = length
+
+    def reset(self, seed, params=None):
+        self._time = 0
+        return np.full((1, 1), seed.number() % 100, np.float32)
+
+    def step(self, actions):
+        self._time += 1
+        seen = np.array(actions, np.float32)[:, None]
+        return Step(seen, float(actions[0]), self._time == self._length)
+
+    def picture(self):
+        return np.zeros(0)
+
+
+class Counter:
+    """Counts the episodes it was used for, and so is not fit to be used again."""
+
+    agents = 1
+
+    def __init__(self):
+        self._episodes = 0
+
+    def reset(self, seed, params=None):
+        self._episodes += 1
+        return np.full((1, 1), self._episodes, np.float32)
+
+    def step(self, actions):
+        return Step(np.full((1, 1), self._episodes, np.float32), 0.0, False)
+
+    def picture(self):
+        return np.zeros(0)
 
 
 def refuses():

@@ -28,7 +28,14 @@ class Source(Protocol):
     """Episodes of one client's world."""
 
     def collect(self, behaviour: Behaviour, episodes: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs `episodes` episodes; `key` is for everything random in them."""
+        """Runs `episodes` whole episodes; `key` is for everything random in them."""
+
+    def fill(self, behaviour: Behaviour, steps: int, key: PRNGKeyArray) -> Trajectories:
+        """Runs exactly `steps` steps, in columns as long as the time limit, one after the other.
+
+        After an episode's end the next one begins in the same column; where the column or the steps
+        end, it is cut.
+        """
 
     def record(self, behaviour: Behaviour, key: PRNGKeyArray) -> Recording:
         """One episode with all its states."""

@@ -7,78 +7,139 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree, Shaped
 
 from fedkl.clients.acting import Behaviour, actors, seeds_of
 from fedkl.clients.sources.base import Recording
+from fedkl.errors import UserError
 from fedkl.learning.trajectories import Trajectories
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.episodes import Episode, Job
+from fedkl.simulators.episodes import Columns, Job
 from fedkl.simulators.pool import Workers
+
+COLUMNS_IN_A_JOB = 8
+"""At the most. A call of the policy costs little more for eight observations than for one; more of
+them would save less, and leave fewer jobs to share among the cores. What comes of a column does
+not depend on it."""
 
 
 class Hosted:
     """One client's own simulator: its row of params, and the processes that simulate it."""
 
-    def __init__(self, workers: Workers, params: PyTree, horizon: int) -> None:
+    def __init__(
+        self, workers: Workers, params: PyTree, horizon: int, truncates: bool = False
+    ) -> None:
         """Args:
         workers: the processes, which clients take turns with.
         params: the client's row of the world's params.
         horizon: steps in an episode.
+        truncates: whether the simulator may cut episodes off by itself.
         """
         self._workers = workers
         self._params = jax.device_get(params)
         self._horizon = horizon
+        self._truncates = truncates
 
     def collect(self, behaviour: Behaviour, episodes: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs `episodes` episodes, as many at a time as there are processes."""
-        finished = self._workers.run(self._jobs(behaviour, episodes, key))
-        found: Trajectories = jax.tree.map(lambda x: x[0], trajectories(finished, [0]))
-        return found
+        """Runs `episodes` episodes, some in each process."""
+        return self._run(self._jobs(behaviour, [self._horizon] * episodes, key))
+
+    def fill(self, behaviour: Behaviour, steps: int, key: PRNGKeyArray) -> Trajectories:
+        """Runs exactly `steps` steps: columns in which one episode follows the other."""
+        jobs = self._jobs(behaviour, lengths_for(steps, self._horizon), key)
+        return self._run([job._replace(refill=True) for job in jobs])
 
     def record(self, behaviour: Behaviour, key: PRNGKeyArray) -> Recording:
         """One episode with what pictures are drawn from."""
-        (job,) = self._jobs(behaviour, 1, key)
+        (job,) = self._jobs(behaviour, [self._horizon], key)
         (episode,) = self._workers.run([job._replace(pictures=True)])
         return recording(episode, 0, self._params)
 
-    def _jobs(self, behaviour: Behaviour, episodes: int, key: PRNGKeyArray) -> list[Job]:
+    def _jobs(self, behaviour: Behaviour, lengths: Sequence[int], key: PRNGKeyArray) -> list[Job]:
         (seed,) = seeds_of(jax.random.key_data(key))
+        seeds = [seed.fold(column) for column in range(len(lengths))]
         stacked = jax.tree.map(lambda x: x[None], jax.device_get(_actor(behaviour)))
-        (actor,) = actors(stacked, [seed])
-        seeds = [seed.fold(e) for e in range(episodes)]
+        (actor,) = actors(stacked, [[s.fold(1) for s in seeds]])
+        number = -(-len(seeds) // COLUMNS_IN_A_JOB)
+        parts = [slice(p[0], p[-1] + 1) for p in np.array_split(np.arange(len(seeds)), number)]
         return [
-            Job(s, [actor._replace(seed=s.fold(1))], self._horizon, params=self._params)
-            for s in seeds
+            Job(
+                seeds=tuple(seeds[part]),
+                actors=[actor._replace(seeds=actor.seeds[part])],
+                lengths=tuple(lengths[part]),
+                params=self._params,
+            )
+            for part in parts
         ]
 
+    def _run(self, jobs: list[Job]) -> Trajectories:
+        done = self._workers.run(jobs)
+        found = trajectories(done, [0], self._horizon, self._truncates)
+        return jax.tree.map(lambda x: x[0], found)
 
-def trajectories(episodes: Sequence[Episode], agents: Sequence[int]) -> Trajectories:
-    """What some agents saw, did and were rewarded with, stacked by agent."""
+
+def lengths_for(steps: int, horizon: int) -> list[int]:
+    """The lengths of the columns that hold exactly `steps` steps: all but the last are full.
+
+    Example:
+        >>> lengths_for(250, 100)
+        [100, 100, 50]
+    """
+    full, rest = divmod(steps, horizon)
+    return [horizon] * full + [rest] * (rest > 0)
+
+
+def trajectories(
+    parts: Sequence[Columns], agents: Sequence[int], rows: int, truncates: bool
+) -> Trajectories:
+    """What some agents saw, did and were rewarded with, stacked by agent.
+
+    Args:
+        parts: what came of the jobs.
+        agents: which of them.
+        rows: how long the columns are to be; what is added counts for nothing.
+        truncates: whether the world's simulator may cut episodes off by itself. What JAX compiles
+            depends on it, so it is a property of the world and not of the data.
+
+    Raises:
+        UserError: the simulator did what the world says that it does not.
+    """
+
+    def joined(arrays: Sequence[Shaped[np.ndarray, "_ n _ *f"]]) -> Any:
+        """Axes: agent, row, column."""
+        return np.moveaxis(np.concatenate([_padded(x[:, agents], rows) for x in arrays], 2), 1, 0)
 
     def each(name: str) -> Any:
-        """Axes: agent, step, episode."""
-        stacked = np.stack([getattr(e, name)[:, agents] for e in episodes], axis=2)
-        return np.moveaxis(stacked, 0, 1)
+        return joined([getattr(part, name) for part in parts])
 
-    def common(name: str) -> Any:
-        stacked = np.stack([getattr(e, name) for e in episodes], axis=1)
-        return np.broadcast_to(stacked, (len(agents), *stacked.shape))
-
-    last: Any = np.stack([e.last_observation[agents] for e in episodes], axis=1)
+    if not truncates and any(part.truncated.any() for part in parts):
+        raise UserError(
+            "the simulator cut an episode off by itself (`truncated`); its world must say that "
+            "this may happen: `truncates = True`"
+        )
+    after = [np.zeros_like(p.observation) if p.after is None else p.after for p in parts]
+    last: Any = np.concatenate([part.last_observation[agents] for part in parts], axis=1)
     return Trajectories(
         observation=each("observation"),
         action=each("action"),
         reward=each("reward"),
-        terminated=common("terminated"),
-        mask=common("mask"),
+        terminated=each("terminated"),
+        mask=each("mask"),
         last_observation=last,
+        truncated=each("truncated") if truncates else None,
+        after=joined(after) if truncates else None,
     )
 
 
-def recording(episode: Episode, agent: int, params: PyTree) -> Recording:
+def recording(episode: Columns, agent: int, params: PyTree) -> Recording:
     """An episode to look at, with the rewards of one agent."""
-    return Recording(episode.pictures, episode.reward[:, agent], episode.mask, params)
+    return Recording(
+        episode.pictures, episode.reward[:, agent, 0], episode.mask[:, agent, 0], params
+    )
+
+
+def _padded(x: Shaped[np.ndarray, "_ n c *f"], rows: int) -> Shaped[np.ndarray, "h n c *f"]:
+    return np.pad(x, [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1))
 
 
 @jax.jit

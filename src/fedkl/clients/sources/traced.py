@@ -12,7 +12,7 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from fedkl.arrays import Array
 from fedkl.clients.sources.base import Recording
-from fedkl.learning.trajectories import Trajectories
+from fedkl.learning.trajectories import Trajectories, columns_for, first
 from fedkl.worlds.base import World
 
 Act = Callable[[Float[Array, "n o"], PRNGKeyArray], Array]
@@ -25,7 +25,7 @@ class Traced(eqx.Module):
     params: PyTree
 
     def collect(self, behaviour: Act, episodes: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs `episodes` episodes at once.
+        """Runs `episodes` whole episodes at once.
 
         Args:
             behaviour: maps a batch of observations and a key to a batch of actions.
@@ -55,6 +55,50 @@ class Traced(eqx.Module):
         (_, last_observation, _), seen = jax.lax.scan(one_step, start, keys)
         observation, action, reward, terminated, alive = seen
         return Trajectories(observation, action, reward, terminated, alive, last_observation)
+
+    def fill(self, behaviour: Act, steps: int, key: PRNGKeyArray) -> Trajectories:
+        """Runs exactly `steps` steps, in columns as long as the time limit.
+
+        Args:
+            behaviour: maps a batch of observations and a key to a batch of actions.
+            steps: how many.
+            key: for everything random in it.
+        """
+        rows, columns = self.world.horizon, columns_for(self.world, steps)
+        data = self._columns(behaviour, columns, key)
+        counted = first(steps, rows, columns)
+        # The last column may be cut before its last row: what is seen there comes after it.
+        if left := steps % rows:
+            after = data.last_observation.at[-1].set(data.observation[left, -1])
+            data = data._replace(last_observation=after)
+        return data._replace(mask=counted, terminated=data.terminated & counted)
+
+    def _columns(self, behaviour: Act, columns: int, key: PRNGKeyArray) -> Trajectories:
+        """Columns without gaps: after an end the next episode begins."""
+        if not self.world.terminates:
+            return self.collect(behaviour, columns, key)
+        reset = jax.vmap(self.world.reset, in_axes=(None, 0))
+        step = jax.vmap(self.world.step, in_axes=(None, 0, 0, 0))
+        reset_key, step_key = jax.random.split(key)
+
+        def one_step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+            state, observation = carry
+            act_key, world_key, again_key = jax.random.split(key, 3)
+            action = behaviour(observation, act_key)
+            moved = step(self.params, state, action, jax.random.split(world_key, columns))
+            new = reset(self.params, jax.random.split(again_key, columns))
+            over = moved.terminated
+            goes_on = jax.tree.map(
+                lambda a, b: jnp.where(over.reshape(-1, *[1] * (a.ndim - 1)), a, b),
+                new,
+                (moved.state, moved.observation),
+            )
+            return goes_on, (observation, action, moved.reward, over)
+
+        start = reset(self.params, jax.random.split(reset_key, columns))
+        keys = jax.random.split(step_key, self.world.horizon)
+        (_, last), (observation, action, reward, over) = jax.lax.scan(one_step, start, keys)
+        return Trajectories(observation, action, reward, over, jnp.ones_like(over), last)
 
     def record(self, behaviour: Act, key: PRNGKeyArray) -> Recording:
         """One episode with all its states, to the horizon."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
+from fedkl.heterogeneity.level import Level
 from fedkl.registry import Registry
 
 SELECTORS = Registry("selector")
@@ -49,6 +50,14 @@ class Selector(eqx.Module, Generic[S]):
     def init(self, clients: int) -> S:
         """The state before the first round."""
         return cast(S, ())
+
+    def to_measure(self, state: S, round: int, pool: Pool) -> list[int]:
+        """Whose level of heterogeneity is to be measured before this round; usually nobody's."""
+        return []
+
+    def measured(self, state: S, levels: Mapping[int, Level]) -> S:
+        """The state with what was measured of those that `to_measure` named and that answered."""
+        return state
 
     @abstractmethod
     def __call__(self, state: S, round: int, pool: Pool) -> list[int]:

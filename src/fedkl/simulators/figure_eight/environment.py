@@ -117,15 +117,16 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         if not self.agents:
             return {}, {}, {}, {}, {}
         stacked = np.stack([np.reshape(actions[agent], 1) for agent in self.possible_agents])
-        observation, reward, terminated = Step(*self._ask("step", stacked))
+        step = Step(*self._ask("step", stacked))
+        terminated = bool(step.terminated)
         self._time += 1
         truncated = self._time >= self._horizon and not terminated
         if terminated or truncated:
             self.agents = []
         everybody = self.possible_agents
         return (
-            self._each(observation),
-            dict.fromkeys(everybody, float(reward)),
+            self._each(step.observation),
+            dict.fromkeys(everybody, float(step.reward)),
             dict.fromkeys(everybody, terminated),
             dict.fromkeys(everybody, truncated),
             {agent: {} for agent in everybody},

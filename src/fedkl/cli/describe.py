@@ -1,0 +1,179 @@
+"""The command that shows the clients of a preset: who differs in what."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from fedkl import config
+from fedkl.cli import console
+from fedkl.cli.options import settings_of
+from fedkl.runs import strict_json
+from fedkl.runs.clients_table import columns
+from fedkl.worlds import Reacher, SharedWorld, SoloWorld, World
+from fedkl.worlds.reacher_params import REACH
+
+_WIDTH = 80
+_FIRST = 8
+"""Clients in the table."""
+
+
+def describe(options: argparse.Namespace) -> None:
+    if options.plot is not None:
+        from fedkl.report.pictures import check_target
+
+        check_target(options.plot)
+    chosen = config.preset(
+        options.preset, seed=options.seed, set=settings_of(options), plugins=options.plugin
+    )
+    words = chosen.clients()
+    if options.json:
+        console.out.print(strict_json.encode(_facts(chosen, words)).decode(), soft_wrap=True)
+    else:
+        _show(chosen, words)
+    if options.plot is not None:
+        _plot(options, chosen, words)
+
+
+def _facts(chosen: config.Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What there is to say, for machines."""
+    given, nominal = _given(chosen), _nominal(chosen)
+    table = chosen.mapping()["world"].get("clients", {})
+    return {
+        "preset": chosen.preset,
+        "world": chosen.world.name,
+        "clients": chosen.federation.clients,
+        "seed": chosen.seed,
+        "words": [
+            {
+                "word": name,
+                "nominal": nominal.get(name),
+                "given_by": given.get(name),
+                "draw": table.get(given.get(name)),
+                "min": float(column.min()),
+                "mean": float(column.mean(dtype=np.float64)),
+                "max": float(column.max()),
+                "values": [float(x) for x in column],
+            }
+            for name, column in columns(words).items()
+        ],
+        "other_words": _others(chosen, words),
+    }
+
+
+def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
+    """What there is to say, for people, in 80 columns."""
+    number, world = chosen.federation.clients, chosen.world
+    label = chosen.preset or "config"
+    console.out.print(f"{label}: {number} clients of the world {world.name}, seed {chosen.seed}")
+    if isinstance(world, SharedWorld):
+        console.out.print("They share one simulation, and differ by their place in it.")
+        return
+    assert isinstance(world, World | SoloWorld)
+    table = columns(words)
+    if not table:
+        console.out.print("All of them are alike.")
+    else:
+        console.out.print("\n[world.clients]")
+        for name, draw in world.differences.given:
+            console.out.print(f"{name} = {draw.text()}", width=_WIDTH)
+        console.out.print()
+        console.out.print(_statistics(chosen, table))
+        console.out.print()
+        _show_first(table, number)
+    if others := _others(chosen, words):
+        also = "also " if table else ""
+        console.out.print(f"\nThey could {also}differ in: {', '.join(others)}", width=_WIDTH)
+
+
+def _statistics(chosen: config.Config, table: dict[str, np.ndarray]) -> Table:
+    given, nominal = _given(chosen), _nominal(chosen)
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("word", "nominal", "min", "mean", "max", "given by"):
+        numeric = title not in ("word", "given by")
+        result.add_column(title, justify="right" if numeric else "left", no_wrap=True)
+    for name, column in table.items():
+        known = _text(nominal[name]) if name in nominal else ""
+        numbers = (column.min(), column.mean(dtype=np.float64), column.max())
+        result.add_row(name, known, *map(_text, numbers), given.get(name, "the world"))
+    return result
+
+
+def _show_first(table: dict[str, np.ndarray], number: int) -> None:
+    """The first clients, with as many columns as fit."""
+    first = {"client": np.arange(min(number, _FIRST))} | {k: x[:_FIRST] for k, x in table.items()}
+    result, used = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0)), 0
+    shown: list[list[str]] = []
+    left_out: list[str] = []
+    for name, column in first.items():
+        texts = [_text(x) for x in column]
+        used += max(len(name), *map(len, texts)) + 2
+        if used > _WIDTH or left_out:
+            left_out.append(name)
+            continue
+        result.add_column(name, justify="right", no_wrap=True)
+        shown.append(texts)
+    for row in zip(*shown, strict=True):
+        result.add_row(*row)
+    console.out.print(result)
+    more = [f"{number - _FIRST} more clients"] if number > _FIRST else []
+    more += [f"more columns: {', '.join(left_out)}"] if left_out else []
+    if more:
+        console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_WIDTH)
+
+
+def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, np.ndarray]) -> None:
+    from fedkl.report.clients import Clients, Field, write_figure
+
+    field, shown = None, dict(words)
+    if isinstance(chosen.world, Reacher) and {"target_low", "target_high"} & words.keys():
+        nominal = {word.name: word.nominal for word in chosen.world.words}
+        size = (chosen.federation.clients, 2)
+        low, high = (
+            shown.pop(end, np.broadcast_to(np.asarray(nominal[end]), size))
+            for end in ("target_low", "target_high")
+        )
+        field = Field(low, high, REACH)
+    title = f"{chosen.preset or chosen.world.name}: {chosen.federation.clients} clients, seed "
+    known = {word.name: word.nominal for word in _vocabulary(chosen)}
+    write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
+    if not options.json:
+        console.out.print(f"\nfigure: {options.plot}", soft_wrap=True)
+
+
+def _vocabulary(chosen: config.Config) -> tuple[Any, ...]:
+    world = chosen.world
+    return world.vocabulary if isinstance(world, World | SoloWorld) else ()
+
+
+def _nominal(chosen: config.Config) -> dict[str, float]:
+    """What each column is where nobody says otherwise."""
+    nominal = {w.name: np.asarray(w.nominal, np.float64)[None] for w in _vocabulary(chosen)}
+    return {name: float(column[0]) for name, column in columns(nominal).items()}
+
+
+def _given(chosen: config.Config) -> dict[str, str]:
+    """By which word of the table each column was given."""
+    world = chosen.world
+    if not isinstance(world, World | SoloWorld):
+        return {}
+    result: dict[str, str] = {}
+    shapes = {word.name: np.zeros((1, *word.shape)) for word in world.vocabulary}
+    for word, (name, draw) in world.differences.drawn().items():
+        stands_for = world.boxes(draw.boxes) if word == "initial_state" else [word]
+        for column in columns({w: shapes[w] for w in stands_for}):
+            result[column] = name
+    return result
+
+
+def _others(chosen: config.Config, words: dict[str, np.ndarray]) -> list[str]:
+    """What the world has beside that."""
+    taken = words.keys() | set(_given(chosen).values())
+    return [word.name for word in _vocabulary(chosen) if word.name not in taken]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}"

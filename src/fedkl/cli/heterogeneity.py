@@ -1,0 +1,110 @@
+"""The command that measures how heterogeneous the clients of a run are."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+from rich.table import Table
+
+from fedkl import compilation, training
+from fedkl.cli import console
+from fedkl.config import Config, from_mapping
+from fedkl.errors import UserError
+from fedkl.progress import RoundProgress
+from fedkl.runs import RunDirectory, strict_json
+from fedkl.server.loop import Federation
+from fedkl.server.measuring import LevelRecord, rows
+
+_FIRST = 8
+"""Clients in the table, from either end."""
+
+
+def heterogeneity(options: argparse.Namespace) -> None:
+    if options.plot is not None:
+        from fedkl.report.pictures import check_target
+
+        check_target(options.plot)
+    compilation.enable_cache()
+    with _federation(options) as federation:
+        measured = federation.measure()
+        t, n = int(federation.state.round), federation.config.federation.clients
+    for client, reason in sorted(measured.refused.items()):
+        console.say(f"client {client} is left out: {reason}")
+    found = rows(measured.levels())
+    if not found:
+        raise UserError("no client could be measured")
+    if options.json:
+        result = {
+            "round": t,
+            "trajectories": federation.config.heterogeneity.trajectories,
+            "steps": measured.steps,
+            "bytes": measured.bytes,
+            "clients": found,
+        }
+        console.out.print(strict_json.encode(result).decode(), soft_wrap=True)
+    else:
+        _show(found, f"after round {t}, {len(found)} of {n} clients")
+    if options.plot is not None:
+        from fedkl.report.heterogeneity import write_figure
+
+        write_figure(options.plot, found, f"{options.run.name}, after round {t}")
+        if not options.json:
+            console.out.print(f"figure: {options.plot}", soft_wrap=True)
+
+
+def _federation(options: argparse.Namespace) -> Federation:
+    """The run's federation as it was after the round that is asked for."""
+    run = RunDirectory.open(options.run)
+    config = _config(run, options)
+    federation = training.load(run, console.say, Federation(config))
+    done = int(federation.state.round)
+    if options.round is None or options.round == done:
+        return federation
+    if not 0 <= options.round <= done:
+        raise UserError(f"--round must be from 0 to {done}, where the run stands")
+    # Only the last rounds are kept; the others follow from the config.
+    federation.engine.close()
+    again = Federation(replace(config, evaluation=replace(config.evaluation, every=10**9)))
+    with RoundProgress(console.err, options.round) as progress:
+        while int(again.state.round) < options.round:
+            progress.show(again.run_round())
+    return again
+
+
+def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
+    mapping = run.config()
+    if options.trajectories is not None:
+        given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}
+        mapping = mapping | {"heterogeneity": given}
+    return from_mapping(mapping)
+
+
+def _show(found: list[LevelRecord], title: str) -> None:
+    """A table of those who differ most and least, and what holds for all."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in ("client", "||DA||", "||DB||", "ratio", "G", "alignment"):
+        table.add_column(name, justify="right")
+    ordered = sorted(found, key=lambda row: row["learning_potential"])
+    shown = ordered if len(ordered) <= 2 * _FIRST else [*ordered[:_FIRST], *ordered[-_FIRST:]]
+    for i, row in enumerate(shown):
+        if i == _FIRST and len(shown) < len(ordered):
+            table.add_row(*["..."] * 6)
+        ratio = row["ratio"]
+        table.add_row(
+            str(row["client"]),
+            f"{row['advantage']:.4g}",
+            f"{row['heterogeneity']:.4g}",
+            "-" if ratio is None else f"{ratio:.3g}",
+            f"{row['learning_potential']:.4g}",
+            f"{row['alignment']:.4g}",
+        )
+    console.out.print(table)
+    measured = {
+        "G": np.array([row["learning_potential"] for row in found]),
+        "alignment": np.array([row["alignment"] for row in found]),
+    }
+    for name, values in measured.items():
+        below = int((values < 0).sum())
+        console.out.print(f"{name}: mean {values.mean():.4g}, below 0 for {below} of {len(found)}")

@@ -1,0 +1,14 @@
+"""The level of heterogeneity, sampled: what a client measures, and what the server makes of it."""
+
+from fedkl.heterogeneity.level import Level, level, problem_with_measurement
+from fedkl.heterogeneity.measuring import Measure, Measurement
+from fedkl.heterogeneity.settings import HeterogeneitySettings
+
+__all__ = [
+    "HeterogeneitySettings",
+    "Level",
+    "Measure",
+    "Measurement",
+    "level",
+    "problem_with_measurement",
+]

@@ -1,0 +1,51 @@
+"""The settings of measuring heterogeneity."""
+
+from __future__ import annotations
+
+import equinox as eqx
+
+from fedkl.errors import UserError
+from fedkl.heterogeneity.features import STATE_BASES
+from fedkl.heterogeneity.measuring import Measure
+from fedkl.settings import setting
+
+
+class HeterogeneitySettings(eqx.Module):
+    """When and how the level of heterogeneity is measured."""
+
+    every: int = setting(0, "measure before every so many rounds; 0: never", low=0, static=True)
+    trajectories: int = setting(
+        100,
+        "episodes that each client runs for it, half of them for each of two independent estimates",
+        low=4,
+        static=True,
+    )
+    basis: str = setting(
+        "fourier",
+        "how states are compared: smoothly (random Fourier features), or by cells of rounded "
+        "observations (buckets)",
+        choices=tuple(STATE_BASES),
+        static=True,
+    )
+    features: int = setting(48, "features of the state", low=1, static=True)
+    length_scale: float = setting(
+        1.0,
+        "how far apart states still count as alike, in deviations of an observation; of buckets, "
+        "the width of a cell",
+        above=0,
+        static=True,
+    )
+    ridge: float = setting(
+        0.01, "ridge of the fitted advantages, relative to the mean square", above=0, static=True
+    )
+
+    def __check_init__(self) -> None:
+        if self.trajectories % 2:
+            raise UserError(
+                f"heterogeneity.trajectories must be even, not {self.trajectories}: each half "
+                "gets as many"
+            )
+
+    def work(self) -> Measure:
+        """What clients are asked."""
+        return Measure(self.trajectories, self.basis, self.features, self.length_scale, self.ridge)

@@ -1,0 +1,197 @@
+"""A figure of who differs in what: a panel for each word, and the field in which targets spawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkl.report.pictures import save_figure
+from fedkl.report.style import BLUE, MUTED, VERMILLION
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[Any]
+
+_ACROSS = 3  # panels in a row
+_DOTS = 40  # with more clients than that, bars take the place of dots
+_LABELLED = 20  # with more dots than that, their clients' numbers would not be readable
+_DRAWERS = 40  # dots in the same one are stacked
+_FEW_VALUES = 12  # so few have a bar each
+_NUMBERED = 60  # with more boxes than that, their clients' numbers would not be readable
+
+
+class Field(NamedTuple):
+    """Boxes in a plane, one for each client, and the disc of what is within reach."""
+
+    low: Array
+    high: Array
+    reach: float
+
+
+class Clients(NamedTuple):
+    """What there is to draw."""
+
+    title: str
+    words: Mapping[str, Array]
+    """By word, a row for each client."""
+    nominal: Mapping[str, Any]
+    """What a word is where nobody says otherwise; not known of every word."""
+    field: Field | None = None
+
+
+def write_figure(path: Path, clients: Clients) -> None:
+    """Draws the clients into a file.
+
+    Raises:
+        UserError: it cannot be written there.
+    """
+    save_figure(path, lambda: _figure(clients))
+
+
+def _figure(clients: Clients) -> Figure:
+    from matplotlib.figure import Figure
+
+    # A word that is the same for all is one number, which the text has.
+    differing = {word: rows for word, rows in clients.words.items() if (rows != rows[:1]).any()}
+    panels = len(differing) + (clients.field is not None)
+    if panels == 0:
+        figure = Figure(figsize=(5.4, 1.2), layout="constrained")
+        figure.text(0.5, 0.4, "all clients are alike", ha="center", color=MUTED)
+    elif panels == 1 and clients.field is None:
+        figure = Figure(figsize=(6.2, 2.3), layout="constrained")
+        ((word, rows),) = differing.items()
+        _word(figure.add_subplot(), word, rows, clients.nominal.get(word))
+    else:
+        across = 2 if panels == 4 else min(panels, _ACROSS)
+        down = math.ceil(panels / across)
+        figure = Figure(figsize=(3.4 * across, 3.2 * down + 0.3), layout="constrained")
+        place = iter(range(1, panels + 1))
+        if clients.field is not None:
+            _field(figure.add_subplot(down, across, next(place)), clients.field)
+        for word, rows in differing.items():
+            axes = figure.add_subplot(down, across, next(place))
+            _word(axes, word, rows, clients.nominal.get(word))
+    figure.suptitle(clients.title, x=0.02, ha="left", size=11)
+    return figure
+
+
+def _word(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
+    """A word of one number, of two, or of more."""
+    if rows.ndim == 1:
+        _numbers(axes, word, rows, nominal)
+    elif rows.shape[1] == 2:
+        _points(axes, word, rows, nominal)
+    else:
+        _entries(axes, word, rows, nominal)
+    axes.tick_params(length=0)
+
+
+def _numbers(axes: Axes, word: str, values: Array, nominal: Any) -> None:
+    """A dot for each client, or bars, if they are many."""
+    if len(values) <= _DOTS:
+        _strip(axes, values.astype(np.float64))
+    else:
+        _bars(axes, values.astype(np.float64))
+    if nominal is not None:
+        axes.axvline(float(nominal), color=VERMILLION, lw=1.2, ls="--")
+        axes.annotate(
+            "nominal",
+            (float(nominal), 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -4),
+            textcoords="offset points",
+            size=8.5,
+            color=VERMILLION,
+            va="top",
+        )
+    axes.margins(x=0.06)
+    axes.set_xlabel(word)
+
+
+def _strip(axes: Axes, values: Array) -> None:
+    """Dots along a line, with their clients' numbers if they are few, stacked where they meet."""
+    counts, edges = np.histogram(values, _DRAWERS)
+    drawer = np.clip(np.searchsorted(edges, values, "right") - 1, 0, _DRAWERS - 1)
+    height = np.empty(len(values))
+    for own in np.unique(drawer):
+        inside = np.flatnonzero(drawer == own)
+        height[inside] = np.arange(len(inside)) + 0.5
+    few = len(values) <= _LABELLED
+    axes.scatter(values, height, s=24 if few else 14, color=BLUE, alpha=0.85, lw=0)
+    for client, at in enumerate(zip(values, height, strict=True)) if few else ():
+        axes.annotate(
+            str(client), at, xytext=(0, 5), textcoords="offset points", ha="center", size=8
+        )
+    axes.set_ylim(0, max(counts.max() + 1.0, 4.0))
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(visible=False, axis="y")
+
+
+def _bars(axes: Axes, values: Array) -> None:
+    """How many clients there are of each value, or of each range of values."""
+    found, counts = np.unique(values, return_counts=True)
+    if len(found) <= _FEW_VALUES:
+        axes.bar(found, counts, 0.5 * np.diff(found).min(), color=BLUE, lw=0)
+    else:
+        axes.hist(values, min(30, math.ceil(math.sqrt(len(values)))), color=BLUE, lw=0)
+    axes.set_ylabel("clients", labelpad=1)
+    axes.grid(visible=False, axis="x")
+
+
+def _points(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
+    """A word of two numbers is a point of a plane."""
+    many = len(rows) > 10 * _DOTS
+    x, y = rows.T
+    axes.scatter(x, y, s=4 if many else 16, color=BLUE, alpha=0.4 if many else 0.85, lw=0)
+    if nominal is not None:
+        at = np.broadcast_to(np.asarray(nominal, np.float64), (2,))
+        axes.plot(*at, "+", color=VERMILLION, ms=11, mew=1.6)
+    axes.margins(0.08)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel(f"{word}_0")
+    axes.set_ylabel(f"{word}_1", labelpad=1)
+
+
+def _entries(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
+    """A column of dots for each entry of a word that has several."""
+    x = np.arange(rows.shape[1])
+    spread = np.linspace(-0.25, 0.25, len(rows)) if len(rows) > 1 else np.zeros(1)
+    at = (x + spread[:, None]).ravel()
+    axes.scatter(at, rows.ravel(), s=10, color=BLUE, alpha=0.7, lw=0)
+    if nominal is not None:
+        axes.scatter(x, np.broadcast_to(nominal, x.shape), marker="_", s=300, color=VERMILLION)
+    axes.set_xticks(x)
+    axes.set_xlabel(f"entry of {word}")
+
+
+def _field(axes: Axes, field: Field) -> None:
+    """The box of each client, once where several share one, and the disc around the first hinge."""
+    from matplotlib.patches import Circle, Rectangle
+
+    corners = np.concatenate([field.low, field.high], axis=1).astype(np.float64)
+    boxes, first, share = np.unique(corners.round(6), axis=0, return_index=True, return_counts=True)
+    for (left, low, right, high), client, clients in zip(boxes, first, share, strict=True):
+        axes.add_patch(
+            Rectangle((left, low), right - left, high - low, fc=(BLUE, 0.12), ec=BLUE, lw=0.8)
+        )
+        if len(boxes) <= _NUMBERED:
+            label = f"{client}" if clients == 1 else f"{clients} clients"
+            middle = ((left + right) / 2, (low + high) / 2)
+            size = 6.5 if len(boxes) > 16 else 8.5
+            axes.annotate(label, middle, ha="center", va="center", size=size)
+    axes.add_patch(Circle((0, 0), field.reach, fill=False, ec=VERMILLION, lw=1.2, ls="--"))
+    edge = 1.06 * max(field.reach, float(np.abs(corners).max()))
+    axes.set(xlim=(-edge, edge), ylim=(-edge, edge), aspect="equal")
+    axes.set_xlabel("where targets spawn; dashed: within reach")
+    axes.set_xticks([-0.2, 0, 0.2])
+    axes.set_yticks([-0.2, 0, 0.2])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)

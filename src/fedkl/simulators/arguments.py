@@ -1,0 +1,40 @@
+"""Arguments of other people's functions, as a config gives them: `name=value`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from fedkl.errors import UserError
+
+
+def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:
+    """Names and values; a value is TOML, or else a plain string.
+
+    Args:
+        entries: each of the form `name=value`.
+        where: the setting that they come from, for messages.
+
+    Raises:
+        UserError: an entry is not of that form, or a name is there twice.
+
+    Example:
+        >>> read_arguments(["N=5", "mode=fast"], "world.arguments")
+        {'N': 5, 'mode': 'fast'}
+    """
+    result: dict[str, Any] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise UserError(
+                f"{where} must be a list of name=value, and '{entry}' is not of that form"
+            )
+        if name in result:
+            raise UserError(f"{where} gives {name} twice")
+        try:
+            result[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            result[name] = value.strip()
+    return result

@@ -1,0 +1,121 @@
+"""Environments by their id: found, made without what gets in the way, or refused in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+import importlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from fedkl.errors import UserError
+from fedkl.simulators.failures import in_a_line
+
+_EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+"""What environments of a module need of ours."""
+
+
+def find(id: str) -> EnvSpec:
+    """What is registered under an id; `module:id` imports the module first.
+
+    Raises:
+        UserError: nothing is.
+    """
+    module, colon, name = id.rpartition(":")
+    if colon:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(
+                f"world.id: the module of '{id}' cannot be imported: {error}"
+            ) from error
+    if name not in gymnasium.registry:
+        raise UserError(f"world.id: there is no Gymnasium environment '{name}'; {_meant(name)}")
+    return gymnasium.registry[name]
+
+
+def limit_of(spec: EnvSpec) -> int | None:
+    """Steps after which Gymnasium cuts an episode off."""
+    return spec.max_episode_steps
+
+
+def is_clean(spec: EnvSpec) -> bool:
+    """Whether an environment is known to keep nothing of the episodes before."""
+    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
+
+
+def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment, without wrappers that check or count: the limit is our business.
+
+    Raises:
+        UserError: something that it needs is missing, or it refuses its arguments.
+    """
+    bare = copy.deepcopy(spec)
+    bare.order_enforce = False
+    try:
+        with _quiet(spec):
+            return gymnasium.make(
+                bare, max_episode_steps=-1, disable_env_checker=True, **dict(arguments)
+            )
+    except Exception as error:
+        raise UserError(_cannot_be_made(spec, error)) from error
+
+
+def silence_mujoco() -> None:
+    """MuJoCo's warnings go nowhere; else it writes them into a file in the current folder."""
+    if (mujoco := _imported("mujoco")) is not None:
+        mujoco.set_mju_user_warning(lambda *_: None)
+
+
+@contextlib.contextmanager
+def _quiet(spec: EnvSpec) -> Iterator[None]:
+    """Nothing is printed, and nothing is left in the current folder, while one is made."""
+    before = None
+    if _module_of(spec).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
+        before = importlib.import_module("mujoco").get_mju_user_warning()
+        silence_mujoco()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if (mujoco := _imported("mujoco")) is not None:
+            mujoco.set_mju_user_warning(before)
+
+
+def _module_of(spec: EnvSpec) -> str:
+    entry = spec.entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else ""
+
+
+def _meant(name: str) -> str:
+    """What somebody may have meant."""
+    by_lower = {id.lower(): id for id in gymnasium.registry}
+    close = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
+    if not close:
+        return "`gymnasium.pprint_registry()` prints them, and a plugin may register others"
+    return f"did you mean {' or '.join(by_lower[key] for key in close)}?"
+
+
+def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
+    missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
+    extra = next((e for m, e in _EXTRAS.items() if _module_of(spec).startswith(m)), None)
+    package = {"box2d": "Box2D", "mujoco": "mujoco"}.get(extra or "")
+    if missing and package and not importlib.util.find_spec(package):
+        return (
+            f"world.id: the environment {spec.id} needs {package}; install it with "
+            f"`pip install 'fedkl[{extra}]'`"
+        )
+    return f"world.id: the environment {spec.id} cannot be made: {in_a_line(error)}"
+
+
+def _imported(package: str) -> Any:
+    """A package that somebody has imported; None if nobody has."""
+    return sys.modules.get(package)

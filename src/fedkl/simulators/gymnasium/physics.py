@@ -1,0 +1,197 @@
+"""What can be changed in an environment, by words: gravity, masses, friction and the like.
+
+Every word that is offered acts. Some that one might expect do nothing in Gymnasium, which has the
+number in its code, or keeps what it once computed from it; they are not offered, or what was
+computed is computed again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedkl.simulators.gymnasium.mujoco_model import Model
+from fedkl.simulators.gymnasium.quantities import SMALL, Quantity, quantity_of
+
+
+class Attribute(NamedTuple):
+    """A word that is an attribute of the environment."""
+
+    word: str
+    name: str
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+
+
+class Kind(NamedTuple):
+    """Environments that have the same words."""
+
+    attributes: Sequence[Attribute]
+    derive: Callable[[Any], None] = lambda env: None
+    """Computes again what the environment has computed from them."""
+
+
+def _cart(env: Any) -> None:
+    env.total_mass = env.masspole + env.masscart
+    env.polemass_length = env.masspole * env.length
+
+
+def _torque(env: Any) -> None:
+    env.action_space = type(env.action_space)(
+        -env.max_torque, env.max_torque, env.action_space.shape, env.action_space.dtype
+    )
+
+
+_GOAL = (
+    Attribute("goal_position", "goal_position", "where the goal is"),
+    Attribute("goal_velocity", "goal_velocity", "how fast the car must be there, at least"),
+)
+KINDS = {
+    "CartPoleEnv": Kind(
+        (
+            Attribute("gravity", "gravity", "pulls the pole down"),
+            Attribute("masscart", "masscart", "mass of the cart", SMALL),
+            Attribute("masspole", "masspole", "mass of the pole", SMALL),
+            Attribute("length", "length", "half of the pole's length", SMALL),
+            Attribute("force_mag", "force_mag", "by which the cart is pushed"),
+        ),
+        _cart,
+    ),
+    "PendulumEnv": Kind(
+        (
+            Attribute("gravity", "g", "pulls the pendulum down"),
+            Attribute("mass", "m", "of the pendulum", SMALL),
+            Attribute("length", "l", "of the pendulum", SMALL),
+            Attribute("max_torque", "max_torque", "the motor's limit, which action 1 is", SMALL),
+            Attribute("max_speed", "max_speed", "at which the pendulum is held", SMALL),
+        ),
+        _torque,
+    ),
+    "Continuous_MountainCarEnv": Kind((Attribute("power", "power", "of the motor"), *_GOAL)),
+    "MountainCarEnv": Kind(
+        (
+            Attribute("force", "force", "of the motor"),
+            Attribute("gravity", "gravity", "by which the slope pulls"),
+            *_GOAL,
+        )
+    ),
+    "AcrobotEnv": Kind(
+        (
+            Attribute("link_length_1", "LINK_LENGTH_1", "of the first link", SMALL),
+            Attribute("link_mass_1", "LINK_MASS_1", "of the first link", SMALL),
+            Attribute("link_mass_2", "LINK_MASS_2", "of the second link", SMALL),
+            Attribute("link_com_1", "LINK_COM_POS_1", "centre of mass of the first link", SMALL),
+            Attribute("link_com_2", "LINK_COM_POS_2", "centre of mass of the second link", SMALL),
+            Attribute("link_moi", "LINK_MOI", "moment of inertia of either link", SMALL),
+        )
+    ),
+}
+"""By the class of the environment, for Gymnasium's classic control."""
+
+_LANDER = {
+    "gravity": Quantity(10.0, "pulls the lander down", 0.01, 11.99),
+    "wind": Quantity(0.0, "the largest force of the wind; 0: there is none", 0.0),
+}
+_STRENGTH = Quantity(1.0, "of the motor: what the torques of all actions are multiplied by")
+
+
+class Physics:
+    """The words of one environment, and what they are when nobody changes them."""
+
+    def __init__(self, env: Any) -> None:
+        """Args:
+        env: the environment, without its wrappers.
+        """
+        self._env = env
+        self._class = type(env).__name__
+        ours = type(env).__module__.startswith("gymnasium.envs.")
+        self._kind = KINDS.get(self._class, Kind(())) if ours else Kind(())
+        self._lander = ours and self._class == "LunarLander"
+        self._model = Model(env) if hasattr(env, "model") and hasattr(env, "init_qpos") else None
+        self._raw: dict[str, Any] = {}
+        """Attributes that were changed, as they were before."""
+        self._torques = list(env.AVAIL_TORQUE) if self._class == "AcrobotEnv" else None
+        self.words = self._words()
+
+    def _words(self) -> dict[str, Quantity]:
+        result = {
+            a.word: Quantity(float(getattr(self._env, a.name)), a.help, a.low, a.high)
+            for a in self._kind.attributes
+        }
+        if self._torques is not None:
+            result["max_torque"] = _STRENGTH
+        if self._lander:
+            result |= _LANDER
+        if self._model is not None:
+            result |= self._model.words()
+        return result
+
+    def raw(self, name: str) -> Quantity | None:
+        """What a raw name stands for; None if the environment has nothing of that name."""
+        kind, _, rest = name.partition(".")
+        if kind == "make":
+            there = inspect.signature(type(self._env).__init__).parameters
+            default = there[rest].default if rest in there else None
+            return quantity_of(default, f"the constructor's {rest}")
+        if kind == "attribute":
+            now = self._raw.get(rest, getattr(self._env, rest, None))
+            return quantity_of(now, f"the environment's {rest}")
+        if kind == "model" and self._model is not None:
+            return quantity_of(self._model.nominal(rest), f"{rest} of the MuJoCo model")
+        return None
+
+    def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What these params say to the constructor: such an environment has to be made anew."""
+        result: dict[str, Any] = {}
+        for name, value in params.items():
+            if name.startswith("make."):
+                known = self.raw(name)
+                assert known is not None
+                whole = known.whole
+                result[name.removeprefix("make.")] = int(value) if whole else _plain(value)
+        if self._lander and "gravity" in params:
+            result["gravity"] = -float(params["gravity"])
+        if self._lander and "wind" in params:
+            wind = float(params["wind"])
+            result |= {"enable_wind": wind > 0, "wind_power": wind}
+        return result
+
+    def apply(self, params: Mapping[str, Any]) -> None:
+        """Makes the environment what these params say; whatever they do not name is nominal."""
+        for name, before in self._raw.items():
+            setattr(self._env, name, before)
+        self._raw = {}
+        for attribute in self._kind.attributes:
+            nominal = self.words[attribute.word].nominal
+            setattr(self._env, attribute.name, float(params.get(attribute.word, nominal)))
+        if self._torques is not None:
+            strength = float(params.get("max_torque", 1.0))
+            self._env.AVAIL_TORQUE = [strength * torque for torque in self._torques]
+        self._kind.derive(self._env)
+        for name, value in params.items():
+            if name.startswith("attribute."):
+                attribute_name = name.removeprefix("attribute.")
+                before = getattr(self._env, attribute_name)
+                self._raw[attribute_name] = before
+                shaped = np.array(value).reshape(np.shape(before))
+                setattr(self._env, attribute_name, _like(before, shaped))
+        if self._model is not None:
+            self._model.apply(params)
+
+
+def _like(before: Any, value: np.ndarray) -> Any:
+    """A value of the kind that was there before."""
+    if isinstance(before, np.ndarray):
+        return value.astype(before.dtype)
+    if isinstance(before, list | tuple):
+        return type(before)(value.tolist())
+    return type(before)(value.item())
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist()

@@ -1,0 +1,222 @@
+"""One Gymnasium environment as a simulator of one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple, SupportsFloat
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from fedkl.errors import UserError
+from fedkl.simulators.base import Outcome, Seed, Step, step_each
+from fedkl.simulators.failures import failed
+from fedkl.simulators.gymnasium import making
+from fedkl.simulators.gymnasium.distortion import WORDS, Distortion
+from fedkl.simulators.gymnasium.initial import Initial
+from fedkl.simulators.gymnasium.physics import Physics
+from fedkl.simulators.gymnasium.quantities import Quantity
+from fedkl.simulators.spaces import Sight, acting, size_of
+
+
+class Facts(NamedTuple):
+    """What a world must know of its environment."""
+
+    observation_size: int
+    discrete: bool
+    action_size: int
+    """How many actions there are, or entries in one."""
+    limit: int | None
+    """Steps in an episode; None: Gymnasium sets no limit."""
+    clean: bool
+    """Whether it is known that an environment may be used again, and never truncates by itself."""
+    words: dict[str, Quantity]
+
+
+def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
+    """Makes an environment once, and looks at it.
+
+    Args:
+        id: as Gymnasium registered it.
+        arguments: of its constructor.
+        raw: names of things in it that no word is for (`quantities.RAW`); those that it does not
+            have are left out.
+
+    Raises:
+        UserError: there is none, it cannot be made here, or its spaces are not for us.
+    """
+    spec = making.find(id)
+    env = making.make(spec, arguments)
+    who = f"world.id: the environment {spec.id}"
+    size = Sight(env.observation_space, who).size
+    acting(env.action_space, who)
+    discrete, actions = size_of(env.action_space)
+    physics, bare = Physics(env.unwrapped), env.unwrapped
+    words = physics.words | Initial(bare).words
+    words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
+    return Facts(size, discrete, actions, making.limit_of(spec), making.is_clean(spec), words)
+
+
+class Environment:
+    """An environment that is made once, and becomes another client's by its params."""
+
+    agents = 1
+
+    def __init__(self, id: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """Args:
+        id: as Gymnasium registered it.
+        arguments: of its constructor.
+
+        Raises:
+            UserError: it cannot be made.
+        """
+        self._spec = making.find(id)
+        self._who = f"the environment {self._spec.id}"
+        self._arguments = dict(arguments or {})
+        self._made_with: dict[str, Any] = {}
+        self._params: Any = None
+        self._distortion: Distortion | None = None
+        self._steps = 0
+        self._make(self._arguments)
+
+    def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "1 o"]:
+        """Starts an episode of the client whose row the params are.
+
+        Raises:
+            UserError: the environment failed.
+        """
+        if params is not self._params:
+            if params or self._params:
+                self._become(params or {})
+            self._params = params
+        self._steps = 0
+        random = seed.fold(3).generator() if self._draws else None
+        try:
+            self._cure()
+            observation, _ = self._env.reset(seed=seed.number(), options=self._options)
+            if self._moves:
+                assert random is not None
+                observation = self._initial.place(self._params, random)
+        except Exception as error:
+            raise failed(self._who, error, self._steps) from error
+        seen = self._look(observation)
+        if self._distortion is not None:
+            assert random is not None
+            self._distortion.begin(random)
+            seen = self._distortion.seen(seen)
+        return seen[None]
+
+    def step(self, actions: Float[np.ndarray, "1 a"] | Int[np.ndarray, " 1"]) -> Step:
+        """The agent acts.
+
+        Raises:
+            UserError: the environment failed.
+        """
+        self._steps += 1
+        action = actions[0]
+        if self._distortion is not None:
+            action = self._distortion.acted(action)
+        try:
+            observation, reward, terminated, truncated, _ = self._env.step(self._act(action))
+            reward = float(reward)
+        except Exception as error:
+            raise failed(self._who, error, self._steps) from error
+        if not isfinite(reward):
+            raise self._unpayable(reward)
+        seen = self._look(observation)
+        if self._distortion is not None:
+            seen = self._distortion.seen(seen)
+        return Step(seen[None], reward, bool(terminated), bool(truncated))
+
+    def step_all(
+        self,
+        several: Sequence[Environment],
+        columns: Sequence[int],
+        actions: Shaped[np.ndarray, "1 c *a"],
+        following: Float[np.ndarray, "1 c o"],
+    ) -> list[Outcome]:
+        """The agent acts in some columns; limits of actions, and finiteness, are seen to at once.
+
+        Raises:
+            UserError: an environment failed.
+        """
+        if self._distortion is not None or not self._sight.plain:
+            return step_each(several, columns, actions, following)
+        acts, size = self._act(actions[0]), self._sight.size
+        outcomes: list[Outcome] = []
+        for c in columns:
+            one = several[c]
+            one._steps += 1
+            try:
+                observation, reward, terminated, truncated, _ = one._env.step(acts[c])
+                if len(observation) != size:
+                    self._sight(observation)
+                following[0, c] = observation
+            except Exception as error:
+                raise failed(self._who, error, one._steps) from error
+            if not isfinite(reward):
+                raise self._unpayable(reward)
+            if terminated or truncated:
+                outcomes.append((reward, bool(terminated), bool(truncated)))
+            else:
+                outcomes.append((reward, False, False))
+        # As in `Sight`, but once for all.
+        if not np.isfinite(following).all():
+            for c in columns:
+                several[c]._look(following[0, c])
+        return outcomes
+
+    def picture(self) -> Float[np.ndarray, " 0"]:
+        """Nothing: there is no artist."""
+        return np.zeros(0, np.float32)
+
+    def _look(self, observation: Any) -> Float[np.ndarray, " o"]:
+        try:
+            return self._sight(observation)
+        except Exception as error:
+            raise failed(self._who, error, self._steps) from error
+
+    def _unpayable(self, reward: SupportsFloat) -> UserError:
+        mistake = UserError(f"{self._who} returned a reward of {reward}")
+        return failed(self._who, mistake, self._steps)
+
+    def _make(self, arguments: dict[str, Any]) -> None:
+        self._env = making.make(self._spec, arguments)
+        making.silence_mujoco()
+        self._made_with = arguments
+        self._bare: Any = self._env.unwrapped
+        self._physics = Physics(self._bare)
+        self._initial = Initial(self._bare)
+        self._sight = Sight(self._env.observation_space, self._who)
+        self._act = acting(self._env.action_space, self._who)
+        self._options: dict[str, Any] | None = None
+        self._moves = self._draws = False
+
+    def _become(self, params: Mapping[str, Any]) -> None:
+        """Makes the environment what a client's params say."""
+        arguments = self._arguments | self._physics.arguments(params)
+        if arguments != self._made_with:
+            size = self._sight.size
+            self._make(arguments)
+            if self._sight.size != size:
+                raise UserError(
+                    f"{self._who} has {self._sight.size} numbers in an observation for one client "
+                    f"and {size} for another: world.clients must leave its spaces as they are"
+                )
+        self._physics.apply(params)
+        # A motor's limits may be among what was changed.
+        self._act = acting(self._env.action_space, self._who)
+        self._options = self._initial.options(params)
+        self._moves = self._initial.moves(params)
+        self._distortion = Distortion(params) if params.keys() & set(WORDS) else None
+        self._draws = self._moves or self._distortion is not None
+
+    def _cure(self) -> None:
+        """Gives BipedalWalker a new world: contacts of the last episode stay behind in its own."""
+        if type(self._bare).__name__ != "BipedalWalker":
+            return
+        import Box2D
+
+        self._bare._destroy()
+        self._bare.world = Box2D.b2World()

@@ -1,0 +1,154 @@
+"""A world whose actions and observations are distorted: a wrapper around any world in JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
+
+from fedkl.worlds import draws
+from fedkl.worlds.base import Artist, Continuous, Discrete, Transition, World
+from fedkl.worlds.differences import Differences
+
+
+class DistortedParams(NamedTuple):
+    """What is done to a client's actions and observations; None: nothing to anybody's."""
+
+    world: PyTree
+    """The params of the world inside."""
+    action_offset: Float[Array, "*n a"] | None = None
+    action_noise: Float[Array, "*n"] | None = None
+    observation_noise: Float[Array, "*n"] | None = None
+    action_delay: Int[Array, "*n"] | None = None
+
+
+class DistortedState(NamedTuple):
+    """The state of the world inside, and the actions that are still on their way."""
+
+    world: PyTree
+    waiting: Array | None
+    """The last ones that the policy took, the newest first; None: actions are never late."""
+
+
+class Distorted(World):
+    """Between policy and world: actions come late, then an offset and noise are added to them;
+    noise is added to what the world shows.
+
+    Until the first action has arrived, zeros act (action 0, where actions are discrete). Rewards
+    are for the actions that reach the world.
+    """
+
+    name: ClassVar[str] = "distorted"
+    summary: ClassVar[str] = "a world whose actions and observations are distorted"
+
+    world: World = eqx.field(kw_only=True)
+    longest: int = eqx.field(static=True, kw_only=True)
+    """Steps that an action may be late."""
+
+    @property
+    def observation_size(self) -> int:
+        """That of the world inside; so are the next four."""
+        return self.world.observation_size
+
+    @property
+    def actions(self) -> Continuous | Discrete:
+        return self.world.actions
+
+    @property
+    def horizon(self) -> int:
+        return self.world.horizon
+
+    @property
+    def terminates(self) -> bool:
+        return self.world.terminates
+
+    @property
+    def frames_per_second(self) -> float:
+        return self.world.frames_per_second
+
+    def clients(self, n: int, key: PRNGKeyArray) -> DistortedParams:
+        """The params of n clients, as the table of the world inside has them."""
+        own = {word.name for word in self.world.words}
+        words = [word for word in self.world.vocabulary if word.name not in own]
+        rows = self.world.drawn(words, n, key, jnp.result_type(float))
+        inside = self.world.clients(n, key)
+        return DistortedParams(inside, **{k: jnp.asarray(row) for k, row in rows.items()})
+
+    def reset(
+        self, params: DistortedParams, key: PRNGKeyArray
+    ) -> tuple[DistortedState, Float[Array, " o"]]:
+        """The world's first state, with nothing on its way."""
+        inside, seeing = _split(params, key, 2)
+        state, observation = self.world.reset(params.world, inside)
+        waiting = None
+        if self.longest:
+            waiting = (
+                jnp.zeros((self.longest, self.actions.size), observation.dtype)
+                if isinstance(self.actions, Continuous)
+                else jnp.zeros(self.longest, int)
+            )
+        return DistortedState(state, waiting), _noisy(observation, params.observation_noise, seeing)
+
+    def step(
+        self, params: DistortedParams, state: DistortedState, action: Any, key: PRNGKeyArray
+    ) -> Transition:
+        """The world's step, by an action that is late, shifted and noisy."""
+        inside, acting, seeing = _split(params, key, 3)
+        waiting = state.waiting
+        if waiting is not None:
+            on_their_way = jnp.concatenate([jnp.asarray(action, waiting.dtype)[None], waiting])
+            waiting = on_their_way[:-1]
+            action = on_their_way[params.action_delay]
+        if params.action_offset is not None:
+            action = action + params.action_offset
+        action = _noisy(action, params.action_noise, acting)
+        moved = self.world.step(params.world, state.world, action, inside)
+        return moved._replace(
+            state=DistortedState(moved.state, waiting),
+            observation=_noisy(moved.observation, params.observation_noise, seeing),
+        )
+
+    def artist(self, params: DistortedParams) -> Artist:
+        """Who draws the world inside."""
+        inside = self.world.artist(params.world)
+
+        def draw(moment: DistortedState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            return inside(moment.world, step, total)
+
+        return draw
+
+
+def distorted(world: World) -> World:
+    """A world with the wrapper around it that its table asks for, or itself if it asks for none."""
+    own = {word.name for word in world.words}
+    named = {word: draw for word, (_, draw) in world.differences.drawn().items() if word not in own}
+    if not named:
+        return world
+    longest = draws.bounds(named["action_delay"])[1] if "action_delay" in named else 0
+    return Distorted(world=world, longest=int(longest))
+
+
+def without_table(world: World) -> World:
+    """The same world without its table, which says something of clients and nothing of the code.
+
+    Two federations that differ in their tables alone thus share what is compiled.
+    """
+    if isinstance(world, Distorted):
+        return dataclasses.replace(world, world=without_table(world.world))
+    return dataclasses.replace(world, differences=Differences()) if world.differences else world
+
+
+def _split(params: DistortedParams, key: PRNGKeyArray, number: int) -> Sequence[PRNGKeyArray]:
+    """Keys; without noise the world inside has the one that it would have alone."""
+    quiet = params.action_noise is None and params.observation_noise is None
+    return [key] * number if quiet else list(jax.random.split(key, number))
+
+
+def _noisy(x: Any, deviation: Float[Array, ""] | None, key: PRNGKeyArray) -> Any:
+    return x if deviation is None else x + deviation * jax.random.normal(key, x.shape, x.dtype)

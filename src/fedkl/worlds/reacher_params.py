@@ -1,0 +1,114 @@
+"""What makes one client's Reacher its own: where targets spawn, and what becomes of its actions.
+
+The words are those of the paper's federations: with `initial_state = { boxes = 60 }` every client
+has its own square of the field (the paper's Q = 60), and a normal `action_noise` distorts actions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedkl.errors import UserError
+from fedkl.worlds.differences import TABLE
+from fedkl.worlds.words import INITIAL_STATE, Word
+
+FIELD = 0.2  # targets spawn within +-FIELD on both axes
+REACH = 0.2  # and are redrawn until they lie closer to the first hinge than REACH
+_MOST_ACROSS = 100
+
+
+class ReacherParams(NamedTuple):
+    """One client's Reacher, or those of n clients.
+
+    Attributes:
+        target_low: lower corner of the box in which targets spawn.
+        target_high: upper corner of that box.
+        action_offset: added to every action.
+        action_noise: standard deviation of the fresh normal noise added to every action.
+    """
+
+    target_low: Float[Array, "*n 2"]
+    target_high: Float[Array, "*n 2"]
+    action_offset: Float[Array, "*n 2"]
+    action_noise: Float[Array, "*n"]
+
+
+WORDS = (
+    Word("target_low", (-FIELD,) * 2, -FIELD, FIELD, "lower corner of where targets spawn"),
+    Word("target_high", (FIELD,) * 2, -FIELD, FIELD, "upper corner of where targets spawn"),
+    Word("action_offset", (0.0,) * 2, help="added to every action"),
+    Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
+    INITIAL_STATE,
+)
+
+
+def squares(number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
+    """The squares of the field in which a target can spawn, if there are so many of one size.
+
+    The field is cut into 1, 4, 9, ... equal squares, and those are left out that lie wholly out of
+    reach: of 8 x 8 the four corners, which leaves the paper's Q = 60. They come along a Z-order
+    curve: equal pieces of it are compact patches of the field, so that an even choice of squares
+    covers the field; in row order, strides of 4 or 8 would leave whole columns out.
+
+    Args:
+        number: how many.
+
+    Returns:
+        Their lower and upper corners.
+
+    Raises:
+        UserError: no grid has so many squares within reach.
+
+    Example:
+        >>> squares(4)["target_low"].tolist()
+        [[-0.2, -0.2], [0.0, -0.2], [-0.2, 0.0], [0.0, 0.0]]
+    """
+    possible = []
+    for across in range(1, _MOST_ACROSS + 1):
+        side = 2 * FIELD / across
+        cells = _z_order(across)
+        low, high = cells * side - FIELD, (cells + 1) * side - FIELD
+        within = reachable(low, high)
+        possible.append(int(within.sum()))
+        if possible[-1] == number:
+            return {"target_low": low[within], "target_high": high[within]}
+        if possible[-1] > number:
+            break
+    below, above = possible[-2:]
+    raise UserError(
+        f"{TABLE}.initial_state: the reachable field cannot be cut into {number} boxes, but into "
+        f"{below} or {above}"
+    )
+
+
+def reachable(low: Float[np.ndarray, "n 2"], high: Float[np.ndarray, "n 2"]) -> np.ndarray:
+    """Whether some point of each box is within reach."""
+    return np.linalg.norm(np.clip(0.0, low, high), axis=1) < REACH
+
+
+def check_targets(low: Float[np.ndarray, "n 2"], high: Float[np.ndarray, "n 2"]) -> None:
+    """Whether every client's targets can spawn.
+
+    Raises:
+        UserError: names a client whose box is out of reach.
+    """
+    outside = np.flatnonzero(~reachable(low, high))
+    if outside.size:
+        box = " x ".join(
+            f"[{a:g}, {b:g}]" for a, b in zip(low[outside[0]], high[outside[0]], strict=True)
+        )
+        raise UserError(
+            f"{TABLE}: targets of client {outside[0]} would spawn in {box}, where nothing is "
+            f"within the arm's reach of {REACH}"
+        )
+
+
+def _z_order(across: int) -> np.ndarray:
+    """The (column, row) of all cells of a grid, along a Z-order curve."""
+    row, column = np.divmod(np.arange(across * across), across)
+    bits = range(across.bit_length())
+    code = sum((column >> b & 1) << 2 * b | (row >> b & 1) << 2 * b + 1 for b in bits)
+    return np.stack([column, row], axis=1)[np.argsort(code)]

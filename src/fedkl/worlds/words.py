@@ -1,0 +1,102 @@
+"""Words: what may differ between clients of a world, and what it is where nobody says otherwise."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+LONGEST_DELAY = 16
+"""Steps that an action may be late at the most: every episode carries so many along."""
+
+
+class Word(NamedTuple):
+    """Something that may differ between clients."""
+
+    name: str
+    nominal: float | tuple[float, ...]
+    """What it is where a config is silent; as many numbers as the word has entries."""
+    low: float = -math.inf
+    high: float = math.inf
+    """Inclusive limits, of every entry."""
+    help: str = ""
+    whole: bool = False
+    """Whether it must be a whole number."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one client's value.
+
+        Example:
+            >>> Word("gravity", 9.8).shape, Word("target", (0.0, 0.0)).shape
+            ((), (2,))
+        """
+        return (len(self.nominal),) if isinstance(self.nominal, tuple) else ()
+
+
+class About(NamedTuple):
+    """What a word is, beside its name and nominal value."""
+
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+
+
+INITIAL_STATE = Word(
+    "initial_state", 1, 1, 10_000, "where episodes start, cut into boxes: { boxes = Q }", True
+)
+"""A word of worlds that know how to cut up where their episodes start (`Family.boxes`). It stands
+for the words that say where a box begins and ends."""
+
+
+def words_in(nominal: Any, **about: About) -> tuple[Word, ...]:
+    """The words of a named tuple, in its order.
+
+    Args:
+        nominal: a number, or a tuple of numbers, for each field.
+        about: help and limits of each field.
+
+    Example:
+        >>> class Params(NamedTuple):
+        ...     gravity: float = 9.8
+        >>> words_in(Params(), gravity=About("pulls down", low=0.0))[0].nominal
+        9.8
+    """
+    if about.keys() != set(nominal._fields):
+        raise TypeError(f"{type(nominal).__name__} and what is said of it have different words")
+    return tuple(
+        Word(name, getattr(nominal, name), about[name].low, about[name].high, about[name].help)
+        for name in nominal._fields
+    )
+
+
+def distortions(action_size: int | None) -> tuple[Word, ...]:
+    """The words that any world in JAX has, because a wrapper gives them to it.
+
+    Args:
+        action_size: how many real numbers an action has; None: actions are discrete, and nothing
+            can be added to them.
+    """
+    any_action = (
+        Word("observation_noise", 0.0, 0.0, help="deviation of noise on every observation"),
+        Word("action_delay", 0, 0, LONGEST_DELAY, "steps by which actions come late", True),
+    )
+    if action_size is None:
+        return any_action
+    return (
+        Word("action_offset", (0.0,) * action_size, help="added to every action"),
+        Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
+        *any_action,
+    )
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question after the name that somebody may have meant, or nothing.
+
+    Example:
+        >>> did_you_mean("gravty", ["mass", "gravity"])
+        ' (did you mean gravity?)'
+    """
+    close = difflib.get_close_matches(name, list(names), 1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,101 @@
+"""Environments by their id: found or not, made or refused, and nothing printed or left behind."""
+
+import sys
+
+import gymnasium
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.simulators.gymnasium import making
+
+
+@pytest.mark.parametrize(
+    ("id", "sentence"),
+    [
+        ("CartPol-v1", "there is no Gymnasium environment 'CartPol-v1'; did you mean CartPole-v1"),
+        ("cartpole-v1", "did you mean CartPole-v1"),
+        ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
+        ("CartPole", "did you mean CartPole-v"),
+        ("xyz", "there is no Gymnasium environment 'xyz'; `gymnasium.pprint_registry()` prints"),
+        ("no_such_module:Env-v0", "the module of 'no_such_module:Env-v0' cannot be imported"),
+    ],
+)
+def test_an_id_that_nobody_registered_is_answered_with_what_may_be_meant(id, sentence):
+    with pytest.raises(UserError) as caught:
+        making.find(id)
+    assert str(caught.value).startswith("world.id: ")
+    assert sentence in str(caught.value)
+
+
+def test_a_module_before_the_id_is_imported(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    assert making.find("toy_environments:toys/Plain-v0").id == "toys/Plain-v0"
+
+
+def test_an_environment_comes_without_wrappers_that_check_or_count():
+    env = making.make(making.find("CartPole-v1"), {})
+    assert env is env.unwrapped
+    assert making.limit_of(making.find("CartPole-v1")) == 500
+    # What is registered is as it was.
+    assert gymnasium.registry["CartPole-v1"].order_enforce
+
+
+def test_arguments_reach_the_constructor():
+    env = making.make(making.find("CartPole-v1"), {"sutton_barto_reward": True})
+    assert env.unwrapped._sutton_barto_reward
+
+
+@pytest.mark.parametrize(("id", "clean"), [("Pendulum-v1", True), ("toys/Plain-v0", False)])
+def test_only_gymnasiums_own_are_known_to_leave_nothing_behind(toys, monkeypatch, id, clean):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    assert making.is_clean(making.find(id)) == clean
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "extra"),
+    [("LunarLander-v3", "Box2D", "box2d"), ("Hopper-v5", "mujoco", "mujoco")],
+)
+def test_a_missing_package_is_answered_with_what_to_install(monkeypatch, id, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in list(sys.modules):
+        if name.startswith(f"gymnasium.envs.{extra}"):
+            monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UserError) as caught:
+        making.make(making.find(id), {})
+    assert str(caught.value) == (
+        f"world.id: the environment {id} needs {package}; install it with "
+        f"`pip install 'fedkl[{extra}]'`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("id", "arguments", "sentence"),
+    [
+        ("Hopper-v3", {}, "cannot be made: ImportError: The mujoco v2 and v3 based environments"),
+        ("CartPole-v1", {"nope": 1}, "cannot be made: TypeError: "),
+        ("LunarLander-v3", {"gravity": -20.0}, "must be between -12 and 0"),
+    ],
+)
+def test_what_cannot_be_made_says_why_in_a_line(id, arguments, sentence):
+    with pytest.raises(UserError) as caught:
+        making.make(making.find(id), arguments)
+    assert str(caught.value).startswith(f"world.id: the environment {id} cannot be made: ")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_mujoco_leaves_nothing_in_the_current_folder_and_says_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    env = making.make(making.find("HalfCheetah-v5"), {})
+    import mujoco
+
+    assert mujoco.get_mju_user_warning() is None  # whoever else uses it here is warned
+    making.silence_mujoco()
+    try:
+        env.reset(seed=0)
+        env.step(env.action_space.sample() * float("nan"))
+    finally:
+        mujoco.set_mju_user_warning(None)
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,59 @@
+"""Files of users: run once, again when they were changed, and known to whoever runs them too."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.plugins import load_plugin, loaded_plugins
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A file that counts how often it ran."""
+    path = tmp_path / "mine.py"
+    ran = str(tmp_path / "ran")
+    path.write_text(f"with open({ran!r}, 'a') as file:\n    file.write('x')\n")
+    return path
+
+
+def times(plugin):
+    return len((plugin.parent / "ran").read_text())
+
+
+def test_a_plugin_runs_once_until_it_is_changed(plugin):
+    load_plugin(plugin)
+    load_plugin(plugin)
+    assert times(plugin) == 1
+    plugin.write_text(plugin.read_text() + "# changed\n")
+    load_plugin(plugin)
+    assert times(plugin) == 2
+
+
+def test_what_has_run_is_known_as_long_as_it_is_there(plugin):
+    load_plugin(plugin)
+    assert loaded_plugins().count(str(plugin)) == 1
+    plugin.unlink()
+    assert str(plugin) not in loaded_plugins()
+
+
+def test_what_failed_has_not_run(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        load_plugin(path)
+    assert str(path) not in loaded_plugins()
+
+
+def test_a_file_that_is_not_there_is_answered_with_a_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"gone\.py is not a file"):
+        load_plugin(tmp_path / "gone.py")
+
+
+def test_loading_a_plugin_imports_no_jax(plugin):
+    code = (
+        "import sys; from pathlib import Path; from fedkl.plugins import load_plugin; "
+        f"load_plugin(Path({str(plugin)!r})); print('jax' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
