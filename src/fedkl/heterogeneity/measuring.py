@@ -163,8 +163,8 @@ def _over(data: Trajectories, learner: LearnerSettings) -> Array:
 def time_left(steps: int, learner: LearnerSettings) -> Float[Array, "t v"]:
     """What values depend on besides the state, before each step and after the last.
 
-    Only 1, or, if a time limit ends all that is worth anything, also the discounted sum of the steps
-    that are left, on a scale from 1 to -1: the value of a steady reward is linear in that.
+    Only 1, or, if a time limit ends all that is worth anything, also the discounted sum of the
+    steps that are left, on a scale from 1 to -1: the value of a steady reward is linear in that.
     """
     ones = jnp.ones(steps + 1)
     if learner.bootstrap_truncation:
