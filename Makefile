@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow lint bench clean
+.PHONY: env demo docs test test-slow fuzz audit lock lint bench clean
 
 env: .venv/.complete
 
@@ -23,12 +23,32 @@ lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The pages as a site, in build/site: with search, and without anything from the network.
+docs: env
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 test: lint
 	$(BIN)/pytest -n 2
 
 # Minutes to an hour: what `make test` leaves out.
 test-slow: env
 	$(BIN)/pytest -m slow
+
+# A million inputs to everything that reads files and messages; FUZZ=1000 for a quick look.
+FUZZ ?= 1000000
+fuzz: env
+	FEDKL_FUZZ=$(FUZZ) $(BIN)/pytest -m slow tests/fuzzing
+
+# Known vulnerabilities of the locked versions. It asks a service on the network, and fails without.
+audit: env
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/pip install --quiet pip-audit
+	.venv/audit/bin/pip-audit --requirement requirements-lock.txt --no-deps --disable-pip --strict
+
+lock: env
+	@sed '/^[^#]/,$$d' requirements-lock.txt > requirements-lock.new
+	@$(BIN)/pip freeze --exclude-editable | grep -viE '^(torch|triton|nvidia)' >> requirements-lock.new
+	@mv requirements-lock.new requirements-lock.txt
 
 # Without the two that train for long: benchmarks/README.md.
 bench: env

@@ -143,8 +143,7 @@ def draw(found: dict[str, list[dict[str, Any]]], d_global: float) -> tuple[str, 
     from matplotlib.figure import Figure
 
     from fedkl.report.pictures import Drawing, matplotlib_style, rendered
-    from fedkl.report.plotting import finish as label
-    from fedkl.report.plotting import log_axis
+    from fedkl.report.plotting import label_axes, log_axis
     from fedkl.report.style import BLUE, GREEN, MUTED, VERMILLION
 
     shades = dict(zip(RULES, (BLUE, VERMILLION, GREEN), strict=True))
@@ -169,9 +168,10 @@ def draw(found: dict[str, list[dict[str, Any]]], d_global: float) -> tuple[str, 
         if "ramp" in found:
             below.plot([], [], color=shades["ramp"], lw=0.9, ls=":", label="the growing target")
         log_axis(above, drawn)
-        label(above, "c1", "", columns=3)
+        label_axes(above, "c1", "")
         again = " (*: it has trained before)" if any(s["trained_before"] for s in watched) else ""
-        label(below, "distance to global policy", f"local iterations, {iterations} a round{again}")
+        below_axis = f"local iterations, {iterations} a round{again}"
+        label_axes(below, "distance to global policy", below_axis)
         figure.align_ylabels()
         least, most = above.get_ylim()
         above.set_ylim(least, most * (most / least) ** 0.12)  # room for the clients' numbers
@@ -184,7 +184,7 @@ def draw(found: dict[str, list[dict[str, Any]]], d_global: float) -> tuple[str, 
             place = above.get_xaxis_transform()
             style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8.5, "color": MUTED}
             above.text(middle, 0.99, said, transform=place, **style)
-        picture = rendered({"c1": Drawing(figure, "")})["c1"]
+        picture = rendered({"c1": Drawing(figure, "c1 within rounds", "", columns=3)})["c1"]
     return picture.svg, picture.png
 
 

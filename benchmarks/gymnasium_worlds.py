@@ -2,23 +2,24 @@
 
 python benchmarks/gymnasium_worlds.py --out gymnasium.json
 
-The same T, epochs, minibatch and networks, alternately in one process, by the processor time of
-all processes that take part. See README.md.
+The same T, epochs, minibatch and networks, in turn on the same core, by the processor time of all
+processes that take part. See README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import ctypes
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
-from measuring import emit, machine, spread
+from measuring import emit, machine, run_on_cores, spread
 
 import fedkl
 from fedkl.clients.carry import Start, begin
@@ -26,8 +27,10 @@ from fedkl.clients.round import collect, local_round
 from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.clients.state import fresh
 from fedkl.compilation import enable_cache
+from fedkl.config import parse_assignment
 from fedkl.randomness import Purpose, key_for
 from fedkl.server.starting import task_of
+from fedkl.simulators.gymnasium.making import silence_mujoco
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import SoloWorld
 
@@ -43,7 +46,7 @@ TWINS = {"CartPole-v1": "cartpole", "Pendulum-v1": "pendulum"}
 IDS = ("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "HalfCheetah-v5")
 THEIRS_AT_ONCE = 8
 """Environments of Stable-Baselines3, stepped one after the other in its process."""
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "learner.iterations": 2,
     "learner.steps": 2048,
     "learner.epochs": 10,
@@ -54,14 +57,15 @@ SETTINGS: dict[str, Any] = {
     "critic.minibatch": 64,
     "learner.optimiser": "adam",
 }
+Settings = dict[str, Any]
 Run = Callable[[], object]
 
 
 class Client:
     """The first client of a federation, alone, with the processes of its simulators."""
 
-    def __init__(self, preset: str) -> None:
-        config = fedkl.preset(preset, "fedavg", set=SETTINGS)
+    def __init__(self, preset: str, settings: Settings) -> None:
+        config = fedkl.preset(preset, "fedavg", set=settings)
         self.task, sharing = task_of(config), config.federation.sharing()
         first = fresh(self.task, sharing, key_for(config.seed, Purpose.MODEL))
         model, state = jax.tree.map(jnp.asarray, first)
@@ -100,19 +104,20 @@ class Client:
         return [] if self.workers is None else self.workers.processes()
 
 
-def theirs(id: str) -> tuple[Run, Run]:
+def theirs(id: str, settings: Settings) -> tuple[Run, Run]:
     """Stable-Baselines3: collecting T steps, and that with training."""
     torch.set_num_threads(1)
-    steps = SETTINGS["learner.steps"]
+    # Of what Gymnasium's own models say that MuJoCo no longer likes.
+    silence_mujoco()
     model = PPO(
         "MlpPolicy",
         make_vec_env(id, n_envs=THEIRS_AT_ONCE, seed=0),
-        n_steps=steps // THEIRS_AT_ONCE,
-        n_epochs=SETTINGS["learner.epochs"],
-        batch_size=SETTINGS["learner.minibatch"],
+        n_steps=settings["learner.steps"] // THEIRS_AT_ONCE,
+        n_epochs=settings["learner.epochs"],
+        batch_size=settings["learner.minibatch"],
         learning_rate=3e-4,
         policy_kwargs={
-            "net_arch": {"pi": SETTINGS["learner.hidden"], "vf": SETTINGS["critic.hidden"]},
+            "net_arch": {"pi": settings["learner.hidden"], "vf": settings["critic.hidden"]},
             "activation_fn": torch.nn.Tanh,
         },
         device="cpu",
@@ -132,28 +137,46 @@ def theirs(id: str) -> tuple[Run, Run]:
     return gather, learn
 
 
+def alone(id: str, steps: int) -> Run:
+    """T steps of the environment's own, with actions that were drawn before."""
+    env = gymnasium.make(id).unwrapped
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(steps)]
+
+    def run() -> None:
+        env.reset(seed=0)
+        for action in actions:
+            if env.step(action)[2]:
+                env.reset()
+
+    return run
+
+
 def processor_time(processes: Sequence[int]) -> float:
     """Seconds that this process and others have computed so far."""
-    ticks = os.sysconf("SC_CLK_TCK")
     total = time.process_time()
     for process in processes:
-        fields = (
-            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        )
-        total += (int(fields[11]) + int(fields[12])) / ticks
+        # Files in /proc count in hundredths of a second.
+        clock = ctypes.c_int()
+        if ctypes.CDLL(None).clock_getcpuclockid(process, ctypes.byref(clock)):
+            raise ProcessLookupError(process)
+        total += time.clock_gettime(clock.value)
     return total
 
 
-def measure(id: str, repetitions: int) -> dict[str, Any]:
+def measure(id: str, repetitions: int, settings: Settings) -> dict[str, Any]:
     """One environment."""
-    clients = {"fedkl": Client(f"gym:{id}")}
+    clients = {"fedkl": Client(f"gym:{id}", settings)}
     if id in TWINS:
-        clients["twin"] = Client(TWINS[id])
-    gather, learn = theirs(id)
-    steps, iterations = SETTINGS["learner.steps"], SETTINGS["learner.iterations"]
+        clients["twin"] = Client(TWINS[id], settings)
+    gather, learn = theirs(id, settings)
+    steps, iterations = settings["learner.steps"], settings["learner.iterations"]
     nobody: Callable[[], list[int]] = list
     runs: dict[str, dict[str, tuple[Run, Callable[[], list[int]], int]]] = {
-        "collecting": {"sb3": (gather, nobody, steps)},
+        "collecting": {
+            "sb3": (gather, nobody, steps),
+            "alone": (alone(id, steps), nobody, steps),
+        },
         "training": {"sb3": (learn, nobody, steps)},
     }
     for name, client in clients.items():
@@ -166,7 +189,7 @@ def measure(id: str, repetitions: int) -> dict[str, Any]:
             run()
         for _ in range(repetitions):
             for name, (run, processes, number) in each.items():
-                # The clock of other processes ticks a hundred times a second: several calls.
+                # Collecting takes so little that it is done several times.
                 calls = 4 if kind == "collecting" else 1
                 before = processor_time(processes())
                 for _ in range(calls):
@@ -191,16 +214,17 @@ def measure(id: str, repetitions: int) -> dict[str, Any]:
 
 def summary(result: dict[str, Any]) -> str:
     """A table for people."""
-    lines = [f"{'':16s}{'collecting, us a step':>34s}{'with training':>34s}"]
+    lines = [f"{'':16s}{'collecting, us a step':>50s}{'with training':>40s}"]
     for id, kinds in result["environments"].items():
         cells = []
         for kind in ("collecting", "training"):
             found = kinds[kind]["microseconds_a_step"]
             ours, other = found["fedkl"]["median"], found["sb3"]["median"]
             ratio = kinds[kind]["times_sb3"]["fedkl"]
-            twin = f", twin {found['twin']['median']:.1f}" if "twin" in found else ""
-            cells.append(f"{ours:.0f}, sb3 {other:.0f}: {ratio:.1f} times{twin}")
-        lines.append(f"{id:16s}{cells[0]:>34s}{cells[1]:>34s}")
+            others = [n for n in ("alone", "twin") if n in found]
+            beside = "".join(f", {n} {found[n]['median']:.1f}" for n in others)
+            cells.append(f"{ours:.1f}, sb3 {other:.0f}: {ratio:.2f} times{beside}")
+        lines.append(f"{id:16s}{cells[0]:>50s}{cells[1]:>40s}")
     return "\n".join(lines)
 
 
@@ -208,14 +232,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ids", nargs="+", default=IDS, metavar="ID")
     parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--cores", type=int, default=1, help="cores to run on")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings")
     parser.add_argument("--out", type=Path, help="where to write the JSON")
     options = parser.parse_args(arguments)
+    run_on_cores(options.cores)
     enable_cache()
+    settings: Settings = SETTINGS | dict(map(parse_assignment, options.set))
     result = {
         "what": "processor time of a step, all processes together",
         "machine": machine("jax", "gymnasium", "torch", "stable-baselines3"),
-        "setting": SETTINGS | {"repetitions": options.repetitions, "sb3_envs": THEIRS_AT_ONCE},
-        "environments": {id: measure(id, options.repetitions) for id in options.ids},
+        "setting": settings | {"repetitions": options.repetitions, "sb3_envs": THEIRS_AT_ONCE},
+        "environments": {id: measure(id, options.repetitions, settings) for id in options.ids},
     }
     emit(result, summary(result), options.out)
 

@@ -138,6 +138,13 @@ def counted(data: Trajectories, actions: int) -> np.ndarray:
     return rho[:, None] * mean.reshape(states, actions)
 
 
+def in_cells(trajectories: int, family: Family) -> Measure:
+    """A measurement with a cell for each state, and else as it is by default."""
+    return HeterogeneitySettings(
+        trajectories=trajectories, basis="buckets", features=family.states
+    ).work()
+
+
 def by_counting(sampled: Sampled, family: Family, work: Measure, key: Any) -> Numbers:
     """Norms of counted matrices, noise and all."""
     each = np.stack(
@@ -158,7 +165,7 @@ def on_the_grid(repetitions: int, trajectories: int, winds: list[float]) -> list
                 ("better", improved(family)),
             ):
                 sampled = Sampled(family, policy, HORIZON, gae_lambda=LAMBDA)
-                work = Measure(trajectories, "buckets", family.states, 1.0, 0.01)
+                work = in_cells(trajectories, family)
                 keys = [jax.random.key(seed) for seed in range(repetitions)]
                 found = stacked([level(sampled.measure(work, key)) for key in keys])
                 truth = exact_numbers(Exact(family, policy))
@@ -188,7 +195,7 @@ def by_trajectories(repetitions: int, most: int) -> list[dict[str, Any]]:
     sampled = Sampled(family, policy, HORIZON, gae_lambda=LAMBDA)
     rows, number = [], 24
     while number <= most:
-        work = Measure(number, "buckets", family.states, 1.0, 0.01)
+        work = in_cells(number, family)
         seeds = range(repetitions)
         found = stacked([level(sampled.measure(work, jax.random.key(s))) for s in seeds])
         row: dict[str, Any] = {"trajectories": number}
@@ -287,6 +294,9 @@ def summary(result: dict[str, Any]) -> str:
         lines.append(
             f"  {name:48s} {_said(row)}; counting {row['counting_heterogeneity_bias']:+.2f}"
         )
+    if result["grid"]:
+        right = np.mean([row["sign_of_g_right"] for row in result["grid"]])
+        lines.append(f"  sign of G right over all rows: {right:.3f}")
     lines.append("root mean square errors by number of trajectories:")
     for row in result["by_trajectories"]:
         errors = ", ".join(f"{k} {v:.3f}" for k, v in row.items() if k != "trajectories")

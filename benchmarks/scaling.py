@@ -75,7 +75,7 @@ def measure(n: int, k: int, trained: int, settings: dict[str, Any]) -> dict[str,
             record[:] = [federation.run_round()]
 
         def log() -> None:
-            training._log(run, record[0])
+            training._log(run, record[0], "")
 
         def save() -> None:
             done = int(federation.state.round)

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedkl.report import load_runs
 from fedkl.report.groups import Group, grouped
-from fedkl.report.pictures import matplotlib_style
-from fedkl.report.plotting import canvas, finish, limit, plot
+from fedkl.report.pictures import head, matplotlib_style
+from fedkl.report.plotting import canvas, draw_line, label_axes, lines_of, room_for
 from fedkl.report.statistics import FloatArray, estimate, iqm, probability_of_improvement
 from fedkl.report.table import with_interval
 
@@ -77,11 +77,16 @@ def markdown(alike: Group, groups: list[Group]) -> str:
 def draw(alike: Group, groups: list[Group], path: Path) -> None:
     """The learning curves of all, the clients that are alike in black."""
     with matplotlib_style():
-        figure, axes = canvas(6.2, 3.6)
+        figure, axes = canvas(6.2, 3.1)
         shown = [alike, *groups]
-        drawn = plot(axes, shown, "return_mean")
-        limit(axes, shown, "return_mean", drawn, "low")
-        finish(axes, "mean return over clients", "communication round", columns=2)
+        lines = lines_of(shown, "return_mean")
+        for line in lines:
+            draw_line(axes, line)
+        drawn = [line.values for line in lines]
+        low, high, _ = room_for(shown, "return_mean", drawn, "low")
+        axes.set_ylim(low, high)
+        label_axes(axes, "mean return over clients", "communication round")
+        head(figure, "What heterogeneity costs, and who wins it back", columns=2)
         figure.savefig(path, dpi=200)
 
 

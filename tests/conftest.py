@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+from children import children
 from jaxtyping import install_import_hook
 
 # Shapes in annotations are executed. This comes before anything of fedkl is imported.
@@ -18,6 +22,7 @@ WITH_SHAPES = (
     "engines",
     "heterogeneity",
     "learning",
+    "network",
     "server",
     "simulators",
     "worlds",
@@ -25,12 +30,25 @@ WITH_SHAPES = (
 install_import_hook([f"fedkl.{name}" for name in WITH_SHAPES], "shape_checks.check")
 
 import fedkl  # noqa: E402
-from fedkl import compilation, workers  # noqa: E402
+from fedkl import compilation, plugins, workers  # noqa: E402
+from fedkl.algorithms.base import ALGORITHMS  # noqa: E402
 from fedkl.runs import MetricsLog  # noqa: E402
+from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS  # noqa: E402
+from fedkl.server.selection.base import SELECTORS  # noqa: E402
+from fedkl.worlds.base import WORLDS  # noqa: E402
+
+# Plugins change the process that loads them, and doctests would load each.
+collect_ignore_glob = ["**/plugins/*.py"]
 
 compilation.enable_cache()
 # Subprocesses of the tests share the cache whatever home they are given.
 os.environ.setdefault("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+# What tests agree to run is forgotten with them.
+_STATE = tempfile.TemporaryDirectory(prefix="fedkl-tests-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
+atexit.register(_STATE.cleanup)
+
+REGISTRIES = (ALGORITHMS, REDUCERS, SELECTORS, STEPS, TRANSFORMS, WORLDS)
 
 TINY = {
     "federation.clients": 4,
@@ -44,12 +62,26 @@ TINY = {
 }
 
 
+@pytest.fixture
+def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts Python in a process of its own, which does not outlive the test."""
+    with children() as start:
+        yield start
+
+
 @pytest.fixture(scope="module")
 def quick_compilation() -> Iterator[None]:
     """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def nothing_compiled() -> None:
+    """For tests that compare bits with another process: what `quick_compilation` has compiled is
+    found again without it, and gives other bits."""
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,6 +92,20 @@ def few_memory_maps() -> Iterator[None]:
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
         jax.clear_caches()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins_of_its_own() -> Iterator[None]:
+    """What the plugins of one file of tests have registered is unknown to the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins, "_loaded", dict(plugins._loaded))
+        before = {registry: set(registry) for registry in REGISTRIES}
+        yield
+        for registry, names in before.items():
+            for name in set(registry) - names:
+                # Parts of fedkl register when they are imported, which happens once.
+                if not registry[name].__module__.startswith("fedkl."):
+                    del registry._classes[name]
 
 
 @pytest.fixture
@@ -96,7 +142,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[list[st
         calls: list[tuple[list[str], int | None]] = []
 
         def run_all(
-            runs: list[Path], jobs: int, show: Any, tick: Any, until: int | None = None
+            runs: list[Path], place: Any, show: Any, tick: Any, until: int | None = None
         ) -> None:
             calls.append(([run.name for run in runs], until))
             for run in runs:

@@ -87,7 +87,8 @@ GROUPED = {"aggregation.reduce": "grouped"}
         ),
         (
             {"aggregation.step": "nope"},
-            "aggregation.step: there is no server step 'nope'; there is: adam, none, sgd, yogi",
+            "aggregation.step: there is no server step 'nope' (did you mean none?); there is: "
+            "adam, none, sgd, yogi",
         ),
         (
             {"selection.name": "nope"},

@@ -16,11 +16,14 @@ BOTTOM = {
     "randomness",
     "registry",
     "settings",
+    "tables",
+    "texts",
 }
 # Each may import from its own package and from those before it, and from the bottom.
 ORDER = [
     "runs",
     "simulators",
+    "policies",
     "worlds",
     "learning",
     "algorithms",
@@ -28,18 +31,27 @@ ORDER = [
     "heterogeneity",
     "engines",
     "server",
+    "trust",
     "config",
+    "provenance",
+    "trainable",
+    "restoring",
     "training",
+    "checking",
+    "running",
     "workers",
+    "network",
+    "cluster",
     "compare",
     "tuning",
+    "reproduce",
     "cli",
 ]
 # What stands beside that order, with all that it may know of the package.
 BESIDE = {
     "tabular": {"errors", "settings"},
-    "progress": set(),
-    "report": {"errors", "runs", "settings"},
+    "progress": {"texts"},
+    "report": {"errors", "runs", "settings", "tables", "texts"},
     "report.theory": {"errors", "report", "runs", "settings", "tabular"},
     # Pictures know the shape of what they show.
     "drawing": {"errors", "runs", "simulators", "worlds"},
@@ -47,8 +59,8 @@ BESIDE = {
 # Who besides its own layer may know what stands beside the order.
 USERS = {
     "drawing": {"cli"},
-    "progress": {"workers", "cli"},
-    "report": {"cli"},
+    "progress": {"workers", "cluster", "cli"},
+    "report": {"reproduce", "cli"},
     "tabular": {"cli", "report.theory"},
 }
 # The other way round only here, where what is shown asks for its picture: the worlds when they are

@@ -1,11 +1,13 @@
 """`import fedkl` is quick, and everything is there when it is asked for."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 import fedkl
+from fedkl.processes import cores
 
 
 @pytest.mark.parametrize("name", fedkl.__all__)
@@ -26,3 +28,47 @@ def test_parts_of_the_package_need_no_import_of_their_own():
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'fedkl' has no attribute 'prest'"):
         fedkl.prest  # noqa: B018
+
+
+def run(program, *arguments, **variables):
+    """What a program prints in a process of its own; a variable that is None is not there."""
+    environment = {k: v for k, v in (os.environ | variables).items() if v is not None}
+    command = [sys.executable, "-c", program, *arguments]
+    ended = subprocess.run(
+        command, env=environment, check=True, timeout=300, capture_output=True, text=True
+    )
+    return ended.stdout.strip()
+
+
+def test_jax_is_told_the_number_of_its_threads_unless_somebody_else_has():
+    program = "import os, fedkl; print(os.environ['PJRT_NPROC'])"
+    assert run(program, PJRT_NPROC=None) == "8"
+    assert run(program, PJRT_NPROC="3") == "3"
+
+
+WIDE = """
+import hashlib, os, sys
+os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+import jax, numpy as np, fedkl
+fedkl.compilation.enable_cache()
+settings = {
+    "federation.clients": 4, "federation.clients_per_round": 4, "federation.rounds": 1,
+    "evaluation.episodes": 1, "learner.iterations": 1, "learner.steps": 1024, "learner.epochs": 2,
+    "learner.minibatch": 512, "learner.hidden": [256, 256], "critic.hidden": [256, 256],
+    "critic.minibatch": 512,
+}
+federation = fedkl.Federation(fedkl.preset("probe-point", set=settings))
+(record,) = federation
+assert len(record["clients"]) == 4
+leaves = jax.tree.leaves(federation.state.model)
+print(hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest())
+"""
+"""Trains a wide network, a thread for each core that it may use."""
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+def test_a_wide_network_has_the_same_bits_on_one_core_and_on_two_and_waits_for_nobody():
+    one, two = (",".join(map(str, cores()[:number])) for number in (1, 2))
+    pinned, free = (run(WIDE, where, PJRT_NPROC=None) for where in (one, two))
+    assert pinned == free
+    assert run(WIDE, two, PJRT_NPROC="1") != free  # else it is no test

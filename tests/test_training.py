@@ -6,7 +6,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 import tomli_w
 
 import fedkl
-from fedkl import cli, training
+from fedkl import cli, running, training
 from fedkl.clients.carry import Trained
 from fedkl.engines import Failure
 from fedkl.runs import RunDirectory
@@ -295,6 +294,22 @@ def test_a_run_that_stalls_is_logged_and_saved_and_can_go_on(tiny, tmp_path):
     assert run.summary()["stalled"] is False
 
 
+def test_a_run_that_stalls_before_its_first_round_is_over_has_no_summary(tiny, tmp_path):
+    config = tiny()
+    run = training.create(config, tmp_path / "run")
+    nobody = Federation(config)
+
+    def gone(*_):
+        raise fedkl.StalledError("all clients are gone")
+
+    nobody.engine.run = gone
+    with pytest.raises(fedkl.StalledError, match="all clients are gone"):
+        training.go_on(run, silent, loud, nobody)
+    assert run.summary() is None
+    training.go_on(run, silent, loud)
+    assert run.summary()["stalled"] is False
+
+
 def test_a_run_all_of_whose_rounds_were_empty_stays_stalled(tiny, tmp_path):
     config = tiny(federation__rounds=2)
     run = training.create(config, tmp_path / "run")
@@ -340,6 +355,7 @@ def counted(monkeypatch):
     from_mapping = counting("configs", fedkl.config.from_mapping)
     monkeypatch.setattr(fedkl.config, "from_mapping", from_mapping)
     monkeypatch.setattr(training, "from_mapping", from_mapping)
+    monkeypatch.setattr(running, "from_mapping", from_mapping)
     monkeypatch.setattr(Federation, "__init__", counting("federations", Federation.__init__))
     return counts
 
@@ -355,16 +371,13 @@ def test_training_reads_its_config_once_and_builds_one_federation(tmp_path, coun
     assert counted == {"configs": 2, "federations": 2}
 
 
-def kill_until_finished(run, kills, generator):
+def kill_until_finished(start, run, kills, generator):
     """Runs `fedkl resume` and kills it at random moments, `kills` times; returns how many hit."""
     log = run.path / "metrics.jsonl"
     hits = 0
     for left in range(kills, -1, -1):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fedkl", "resume", str(run.path)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = start("-m", "fedkl", "resume", run.path, **quiet)
         if left:
             size = log.stat().st_size if log.exists() else 0
             while process.poll() is None and (log.stat().st_size if log.exists() else 0) <= size:
@@ -375,22 +388,26 @@ def kill_until_finished(run, kills, generator):
     return hits
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_killed_twice_at_random_moments_a_run_ends_the_same(tiny, tmp_path, algorithm):
-    _killed_run_ends_the_same(tiny, tmp_path, algorithm, kills=2, rounds=100)
+def test_killed_twice_at_random_moments_a_run_ends_the_same(tiny, tmp_path, child, algorithm):
+    _killed_run_ends_the_same(tiny, tmp_path, child, algorithm, kills=2, rounds=100)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_killed_twenty_times_at_random_moments_a_run_ends_the_same(tiny, tmp_path, algorithm):
-    _killed_run_ends_the_same(tiny, tmp_path, algorithm, kills=20, rounds=600)
+def test_killed_twenty_times_at_random_moments_a_run_ends_the_same(
+    tiny, tmp_path, child, algorithm
+):
+    _killed_run_ends_the_same(tiny, tmp_path, child, algorithm, kills=20, rounds=600)
 
 
-def _killed_run_ends_the_same(tiny, tmp_path, algorithm, kills, rounds):
+def _killed_run_ends_the_same(tiny, tmp_path, child, algorithm, kills, rounds):
     config = tiny(algorithm, federation__rounds=rounds)
     whole = unbroken(config, tmp_path / "whole")
     broken = training.create(config, tmp_path / "broken")
-    hits = kill_until_finished(broken, kills, random.Random(algorithm))
+    hits = kill_until_finished(child, broken, kills, random.Random(algorithm))
     assert hits == kills
     assert_same_run(whole, broken)
     assert json.loads((broken.path / "summary.json").read_text())["rounds"] == rounds

@@ -5,16 +5,27 @@ import fedkl
 federation = fedkl.Federation(fedkl.preset("demo", algorithm="fedkl"))
 for record in federation:
     print(record["round"], record["return_mean"])
+
+# fedkl.train keeps a run on disk, and fedkl.load gives its policy.
 """
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+# XLA splits large sums by the number of its threads, which is that of the cores unless it is told
+# before JAX starts: the same run would have other bits on another machine, or pinned to a core.
+# No more executions than that go on at once, so a machine with many cores wants several.
+os.environ.setdefault("PJRT_NPROC", "8")
 
 if TYPE_CHECKING:
     from fedkl.algorithms import Algorithm, register_algorithm
     from fedkl.config import Config, preset
     from fedkl.errors import StalledError, UserError
+    from fedkl.policies import Policy, load
+    from fedkl.running import resume, train
+    from fedkl.runs import Callback, records
     from fedkl.server.aggregation import (
         Reducer,
         Step,
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
         register_transform,
     )
     from fedkl.server.loop import Federation
+    from fedkl.server.records import Record
     from fedkl.server.selection import Selector, register_selector
     from fedkl.settings import setting
     from fedkl.worlds import (
@@ -37,13 +49,19 @@ if TYPE_CHECKING:
         register_world,
     )
 
-# What is asked for is imported then, so that `fedkl.tabular` and `fedkl theory` do without JAX.
+    __version__: str
+
+# What is asked for is imported then, so that `fedkl.load`, `fedkl.tabular` and `fedkl theory` do
+# without JAX.
 _HOMES = {
     "Algorithm": "fedkl.algorithms",
+    "Callback": "fedkl.runs",
     "Config": "fedkl.config",
     "Continuous": "fedkl.worlds",
     "Discrete": "fedkl.worlds",
     "Federation": "fedkl.server.loop",
+    "Policy": "fedkl.policies",
+    "Record": "fedkl.server.records",
     "Reducer": "fedkl.server.aggregation",
     "Selector": "fedkl.server.selection",
     "SharedWorld": "fedkl.worlds",
@@ -55,22 +73,29 @@ _HOMES = {
     "UserError": "fedkl.errors",
     "Word": "fedkl.worlds",
     "World": "fedkl.worlds",
+    "load": "fedkl.policies",
     "preset": "fedkl.config",
+    "records": "fedkl.runs",
     "register_algorithm": "fedkl.algorithms",
     "register_reducer": "fedkl.server.aggregation",
     "register_selector": "fedkl.server.selection",
     "register_step": "fedkl.server.aggregation",
     "register_transform": "fedkl.server.aggregation",
     "register_world": "fedkl.worlds",
+    "resume": "fedkl.running",
     "setting": "fedkl.settings",
+    "train": "fedkl.running",
 }
 
 __all__ = [
     "Algorithm",
+    "Callback",
     "Config",
     "Continuous",
     "Discrete",
     "Federation",
+    "Policy",
+    "Record",
     "Reducer",
     "Selector",
     "SharedWorld",
@@ -82,14 +107,18 @@ __all__ = [
     "UserError",
     "Word",
     "World",
+    "load",
     "preset",
+    "records",
     "register_algorithm",
     "register_reducer",
     "register_selector",
     "register_step",
     "register_transform",
     "register_world",
+    "resume",
     "setting",
+    "train",
 ]
 
 
@@ -99,6 +128,8 @@ if not TYPE_CHECKING:  # else a type checker would believe in every name
         """A public name, or a part of the package: `fedkl.tabular` needs no import of its own."""
         if name in _HOMES:
             return getattr(import_module(_HOMES[name]), name)
+        if name == "__version__":
+            return import_module("importlib.metadata").version("fedkl")
         if not name.startswith("_") and find_spec(f"fedkl.{name}") is not None:
             return import_module(f"fedkl.{name}")
         raise AttributeError(f"module 'fedkl' has no attribute {name!r}")

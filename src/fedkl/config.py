@@ -7,7 +7,6 @@ directory keeps, has neither.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -24,11 +23,13 @@ from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.sharing import NONE
 from fedkl.plugins import load_plugin
+from fedkl.runs import files, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.server.starting import clients_of
 from fedkl.settings import setting
+from fedkl.texts import did_you_mean
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
 from fedkl.worlds.differences import TABLE
 from fedkl.worlds.family import Family
@@ -117,7 +118,8 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     flat = {name: value for name, value in values.items() if name not in _TABLES}
     if unknown := flat.keys() - {f.name for f in fields(TopLevel)}:
         allowed = ", ".join([f.name for f in fields(TopLevel)] + sorted(_TABLES))
-        raise UserError(f"{min(unknown)} is not a setting; there is: {allowed}")
+        hint = _meant(min(unknown))
+        raise UserError(f"{min(unknown)} is not a setting{hint}; there is: {allowed}")
     top = settings.build(TopLevel, flat, "")
     for path in top.plugins:
         load_plugin(Path(path))
@@ -135,8 +137,17 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     return config
 
 
+def plugins_of(values: Mapping[str, Any]) -> list[str]:
+    """The plugins that a mapping names, without running them.
+
+    Raises:
+        UserError: what it names are no files.
+    """
+    return _strings(values.get("plugins", []), "plugins")
+
+
 def preset(
-    name: str,
+    name: str | Path,
     algorithm: str | None = None,
     seed: int | None = None,
     set: Mapping[str, Any] | None = None,
@@ -156,6 +167,10 @@ def preset(
         >>> preset("reacher-init-state-paper", algorithm="fedprox").algorithm.mu
         0.02
     """
+    if isinstance(name, Path):
+        name = str(name)
+    if not isinstance(name, str):
+        raise UserError(f"a preset must be a name or a file that ends in .toml, not {name!r}")
     set = set or {}
     for key, given in (("seed", seed), ("algorithm.name", algorithm), ("plugins", plugins or None)):
         if given is not None and key in set:
@@ -198,8 +213,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise UserError(f"'{text}' is not of the form dotted.key=value")
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key.strip(), strict_toml.parse(f"value = {value}")["value"]
+    except ValueError:
         return key.strip(), value.strip()
 
 
@@ -217,6 +232,11 @@ def _check(config: Config) -> None:
     if k > n:
         raise UserError(
             f"federation.clients_per_round must be at most federation.clients ({n}), not {k}"
+        )
+    if (selected := config.federation.selected) > n:
+        raise UserError(
+            f"federation.extra must be at most {n - k} (federation.clients less "
+            f"federation.clients_per_round), not {config.federation.extra}"
         )
     if isinstance(config.world, SharedWorld) and n != config.world.agents:
         raise UserError(
@@ -241,7 +261,7 @@ def _check(config: Config) -> None:
     if isinstance(config.world, Family) and config.world.differences:
         config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
-    config.selection.check(n, k)
+    config.selection.check(n, selected)
     config.aggregation.check(n, k)
     own_first = config.learner.personal_iterations
     if own_first and config.federation.personal == NONE:
@@ -287,7 +307,7 @@ def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]
         if not path.is_file():
             raise UserError(f"there is no config file '{name}'")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = files.read_bytes(path, strict_toml.LARGEST).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"the config file {name} cannot be read: {error}") from error
         values = _parse(text, name)
@@ -299,8 +319,9 @@ def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]
         part = bool(within) and (_preset_folder() / f"{name}.toml").is_file()
         if name not in presets() and not part:
             short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())
+            hint = did_you_mean(name, presets())
             raise UserError(
-                f"there is no preset '{name}'; there is: {', '.join(presets())}, and {short}"
+                f"there is no preset '{name}'{hint}; there is: {', '.join(presets())}, and {short}"
             )
         values = _parse(_preset_text(name), name)
     values.pop("summary", None)
@@ -310,6 +331,14 @@ def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]
             other = str(path.parent / other)
         layers |= _layers(other, (*within, identity))
     return layers | {identity: values}
+
+
+def _meant(name: str) -> str:
+    """What somebody may have meant by a setting that there is not: a group, or one in a group."""
+    homes = [g for g, cls in _GROUPS.items() if name in settings.defaults(cls)]
+    if homes:
+        return f" (did you mean {homes[0]}.{name}?)"
+    return did_you_mean(name, [*(f.name for f in fields(TopLevel)), *_TABLES])
 
 
 def _united(layers: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
@@ -355,8 +384,8 @@ def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
 
 def _parse(text: str, name: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return strict_toml.parse(text)
+    except ValueError as error:
         raise UserError(f"{name} is not valid TOML: {error}") from error
 
 

@@ -14,7 +14,8 @@ STALLED = 3
 
 
 class StalledError(Exception):
-    """Training goes nowhere: no update reaches the model any more. What was reached is saved.
+    """Training goes nowhere: no update reaches the model any more, or no return is a number. What
+    was reached is saved.
 
     The command line prints it on stderr and exits with code 3, because there is nothing wrong with
     what the user typed.

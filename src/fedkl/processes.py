@@ -1,18 +1,67 @@
-"""Processes that belong together: how many cores they have, and that none outlives its parent."""
+"""Processes that belong together: their cores, how they end, and that none outlives its parent."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+
+_share: int | None = None
+"""How many cores this process takes at the most."""
 
 
 def cores() -> list[int]:
     """The cores that this process may use; where a system cannot say, as many as it has."""
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+        return sorted(os.sched_getaffinity(0))[:_share]
+    return list(range(os.cpu_count() or 1))[:_share]
+
+
+def take_cores(number: int) -> None:
+    """From now on this process takes so many of its cores, and does not mind which.
+
+    For whoever shares a machine by number, as workers of a cluster do: several that are pinned
+    without knowing of each other would crowd on the same ones.
+    """
+    global _share
+    _share = number
+
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM is heard like Ctrl-C inside the block, so that all that was started is ended.
+
+    Handlers belong to the main thread; in others nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def be_deaf() -> None:
+    """From now on neither SIGTERM nor Ctrl-C ends this process: whoever is impatient must not
+    leave half of what was started behind."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def die_with(parent: int, by: signal.Signals = signal.SIGTERM) -> None:

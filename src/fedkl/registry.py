@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from fedkl.errors import UserError
+from fedkl.texts import did_you_mean
 
 T = TypeVar("T", bound=type)
 
@@ -68,8 +69,9 @@ class Registry:
             UserError: there is none.
         """
         if name not in self._classes:
-            where = f"{field}: " if field else ""
-            raise UserError(f"{where}there is no {self.kind} '{name}'; there is: {', '.join(self)}")
+            where, hint = f"{field}: " if field else "", did_you_mean(str(name), self)
+            there_is = ", ".join(self)
+            raise UserError(f"{where}there is no {self.kind} '{name}'{hint}; there is: {there_is}")
         return self._classes[name][0]
 
     def __iter__(self) -> Iterator[str]:

@@ -19,7 +19,10 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from fedkl.errors import UserError
+from fedkl.texts import did_you_mean
 
+_MOST = 2**31 - 1
+"""Of a whole number that has no other limit: compiled code counts in 32 bits."""
 _NOUN = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
 
@@ -53,7 +56,8 @@ def setting(
     Args:
         default: the value when the config is silent.
         help: one line for the configuration reference.
-        low, high: inclusive limits (of every entry, for tuples).
+        low: inclusive lower limit (of every entry, for tuples).
+        high: inclusive upper limit.
         above: exclusive lower limit.
         choices: the strings allowed.
         infinite: True if inf is a sensible value.
@@ -91,7 +95,8 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     for name in values:
         if name not in known:
             allowed = ", ".join(known) or "nothing"
-            raise UserError(f"{prefix}{name} is not a setting; {group}: {allowed}")
+            hint = did_you_mean(name, known)
+            raise UserError(f"{prefix}{name} is not a setting{hint}; {group}: {allowed}")
     return cls(
         **{
             known[name].name: _checked(prefix + name, value, hints[known[name].name], known[name])
@@ -164,10 +169,14 @@ def _check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> None:
     if isinstance(value, float) and math.isinf(value) and not limits.get("infinite"):
         raise UserError(f"{path} must be finite, not {value}")
     if (choices := limits.get("choices")) is not None and value not in choices:
-        raise UserError(f"{path} must be one of {', '.join(choices)}, not {value!r}")
+        hint = did_you_mean(str(value), choices)
+        raise UserError(f"{path} must be one of {', '.join(choices)}, not {value!r}{hint}")
     if (low := limits.get("low")) is not None and value < low:
         raise UserError(f"{path} must be at least {low}, not {value}")
-    if (high := limits.get("high")) is not None and value > high:
+    high = limits.get("high")
+    if high is None and type(value) is int:
+        high = _MOST
+    if high is not None and value > high:
         raise UserError(f"{path} must be at most {high}, not {value}")
     if (above := limits.get("above")) is not None and value <= above:
         raise UserError(f"{path} must be above {above}, not {value}")

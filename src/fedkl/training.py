@@ -2,65 +2,178 @@
 
 from __future__ import annotations
 
-import platform
+import hashlib
+import json
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from importlib import metadata
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedkl.config import Config, from_mapping
+from fedkl import trust
+from fedkl.config import Config, from_mapping, plugins_of
 from fedkl.errors import StalledError, UserError
-from fedkl.runs import RunDirectory
+from fedkl.policies import spaces
+from fedkl.policies.spaces import Spaces
+from fedkl.provenance import origin_of, versions
+from fedkl.restoring import restore
+from fedkl.runs import MetricsLog, RunDirectory
+from fedkl.runs.metrics import told
+from fedkl.runs.missing import require_checkpoints, say_missing_best
+from fedkl.runs.origins import Origin, listed
+from fedkl.runs.records import require_sensible
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
+from fedkl.trainable import Trainable
 
 Warn = Callable[[str], None]
 Watch = Callable[[Record], None]
 
 IN_A_LINE = 1000
 """Clients whose returns are logged in a round's line; those of more go to a file beside the log."""
+_SUMMED = (
+    "round",
+    "return_mean",
+    "deterministic_return_mean",
+    "env_steps",
+    "bytes_down",
+    "bytes_up",
+    "bytes_down_regions",
+    "bytes_up_regions",
+    "guarded",
+    "rejected",
+    "note",
+    "seconds",
+)
 AGAIN_AND_AGAIN = 3
 """Rejections of a client after which the summary names it."""
 
 
 def create(config: Config, path: Path) -> RunDirectory:
     """A run directory for `config`, at round 0."""
+    trust.remember(config.plugins)
     run = RunDirectory.create(path, config.mapping())
     with run.lock():
-        run.write_clients(config.clients())
+        _write_world(run, config)
     return run
 
 
-def load(run: RunDirectory, warn: Warn, federation: Federation | None = None) -> Federation:
+def lengthen(run: RunDirectory, rounds: int) -> None:
+    """Makes a run longer: from now on its config asks for so many rounds.
+
+    A run that is not finished may be made shorter, too, but not below where it stands.
+
+    Raises:
+        UserError: it has more rounds already, or another process trains it.
+    """
+    with run.lock():
+        config = run.config()
+        done = run.metrics.count()
+        if rounds < done:
+            raise UserError(f"--rounds must be at least {done}, which {run.path} has, not {rounds}")
+        federation = config.get("federation")
+        longer = {**config, "federation": {**(federation or {}), "rounds": rounds}}
+        from_mapping(longer)
+        if longer != config:
+            run.replace_config(longer)
+
+
+def _write_world(run: RunDirectory, config: Config) -> None:
+    """Writes what is known of clients and of policies without training; what is there stays."""
+    run.write_clients(config.clients())
+    spaces.write(run.path, Spaces(config.world.observation_size, config.world.actuators))
+
+
+def load(
+    run: RunDirectory,
+    warn: Warn,
+    federation: Federation | None = None,
+    until: int | None = None,
+    best: bool = False,
+    accept: bool = False,
+) -> Federation:
     """The federation of a run, as of its last good checkpoint.
 
     Args:
         run: the run's directory.
-        warn: is told of a damaged checkpoint.
+        warn: is told of a damaged checkpoint, and of one that was made by other versions.
         federation: of the run's config, where there is one already; it is moved on.
+        until: as of the last one of this round or an earlier one; None: of any.
+        best: as of the best evaluated round instead, to look at and not to go on from.
+        accept: go on although config, plugins or clients' worlds are not those of the checkpoint.
+
+    Raises:
+        UserError: a checkpoint was made with something else; or the run names a plugin that nobody
+            has agreed to run.
     """
     if federation is None:
-        federation = Federation(from_mapping(run.config()))
-    if (found := run.checkpoints.latest(warn)) is not None:
-        try:
-            federation.restore(found.arrays, found.rows)
-        except ValueError as error:
-            raise UserError(
-                f"{run.path}: the checkpoint does not fit config.toml: {error}"
-            ) from error
+        federation = _federation(run)
+    _restore(federation, run, warn, until, best, accept)
+    done, every = int(federation.state.round), federation.config.checkpoint.every
+    if best:
+        say_missing_best(run, done, warn)
+    elif until is None:
+        require_checkpoints(run, done, run.metrics.count(), 0, every, warn)
     return federation
+
+
+def _federation(run: RunDirectory) -> Federation:
+    mapping = run.config()
+    trust.require(plugins_of(mapping), run.path)
+    return Federation(from_mapping(mapping))
+
+
+class _Start(NamedTuple):
+    """What a run goes on from."""
+
+    origin: Origin
+    """Of what it makes from there on."""
+    rounds: int
+    """As many as it was to have when the checkpoint was made."""
+
+
+def _restore(
+    federation: Trainable,
+    run: RunDirectory,
+    warn: Warn,
+    until: int | None = None,
+    best: bool = False,
+    accept: bool = False,
+) -> _Start:
+    now = origin_of(run.config(), federation.config)
+    before = restore(run, federation, warn, until, best)
+    done = int(federation.state.round)
+    if before is None:
+        if done > 0:
+            warn(f"{run.path} was made by a fedkl that wrote down no origin: nothing is compared")
+        return _Start(now, now.rounds)
+    changes = before.differences(now)
+    if changes and not accept:
+        raise UserError(
+            f"{run.path}: the checkpoint of round {done} was made with something else: "
+            f"{listed(changes)}; put it back, or say --accept-changes"
+        )
+    if changes:
+        warn(f"accepted from round {done} on: {listed(changes)}")
+    if newer := before.newer_versions(now):
+        warn(f"{run.path} was made by other versions, results may differ from here on: {newer}")
+    longer = []
+    if before.rounds != now.rounds:  # whoever made a run longer is allowed to, and it is known
+        longer = [f"federation.rounds was {before.rounds}, is {now.rounds}"]
+    return _Start(before.continued(now, done, [*changes, *longer]), before.rounds)
 
 
 def go_on(
     run: RunDirectory,
     watch: Watch,
     warn: Warn,
-    federation: Federation | None = None,
+    federation: Trainable | None = None,
     until: int | None = None,
-) -> Federation:
+    accept: bool = False,
+) -> Trainable:
     """Trains a run from where it stands to its last round, or to an earlier one.
 
     Whatever moment the process dies at, calling this again gives the same parameters and metrics
@@ -70,42 +183,66 @@ def go_on(
     Args:
         run: the run's directory.
         watch: is shown the record of each round.
-        warn: is told of a damaged checkpoint.
+        warn: is told of a damaged or missing checkpoint, and of one made by other versions.
         federation: of the run's config, where there is one already.
         until: the round after which to stop; calling this again goes on as if nothing had stopped.
+        accept: go on although config, plugins or clients' worlds are not those of the checkpoint.
 
     Returns:
         The federation at its end, or after the round where it stops.
 
     Raises:
-        StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
+        StalledError: too many rounds in a row changed nothing, or the run is over and no return
+            ever was a number; all of it is logged and saved.
     """
-    with run.lock():
-        federation = load(run, warn, federation)
+    with run.lock() as lock:
+        if federation is None:
+            federation = _federation(run)
+        origin, planned = _restore(federation, run, warn, accept=accept)
         config = federation.config
-        run.write_clients(config.clients())  # a comparison makes its runs without
+        _write_world(run, config)  # a comparison makes its runs without
         done, rounds = int(federation.state.round), config.federation.rounds
         stop = rounds if until is None else until
         finished = done == rounds and not federation.stalled
-        if finished and run.summary() is not None:
+        logged = run.metrics.require_rounds(done, origin.log)
+        before = run.summary()
+        ended = (before or {}).get("rounds")
+        ended = ended if type(ended) is int else 0
+        require_checkpoints(run, done, logged, ended, config.checkpoint.every, warn)
+        if planned != rounds:
+            warn(f"federation.rounds was {planned}, is {rounds}")
+        # One of fewer rounds is from before the run was made longer, and is written again.
+        if finished and before is not None and ended in (0, done):
+            if before.get("log", origin.log) != origin.log:
+                raise UserError(
+                    f"{run.path / 'summary.json'} is not of this log: remove it, and resuming "
+                    "writes it again"
+                )
+            _require_returns(run, before)
             return federation
         run.metrics.truncate_after(done)
-        if len(run.metrics.read()) < done:
-            raise UserError(
-                f"{run.metrics.path} lacks rounds that the checkpoint of round {done} has"
-            )
+        run.best.drop_after(done)
         if stop <= done < rounds:
             return federation
         if federation.stalled and done < rounds:
             federation.forgive()  # whoever goes on with a run that stalled has mended something
-        oldest = done
+        oldest, unchanged = done, origin.encode()
+        best = _best_return(run) if config.checkpoint.keep_best else math.inf
         try:
             for record in federation:
-                _log(run, record)
+                lock.require()
+                origin = replace(origin, log=_log(run, record, origin.log))
                 done = record["round"]
                 last = federation.stalled or done in (stop, rounds)
-                if last or done % config.checkpoint.every == 0:
-                    run.checkpoints.save(done, *federation.save())
+                reached = record["return_mean"]
+                said = unchanged | {"log": json.dumps(origin.log)}
+                if better := reached is not None and reached > best:
+                    best = reached
+                    # First, so that the run never stands at a round whose best one is not there.
+                    run.best.save(done, *federation.save()[:2], origin=said)
+                if better or last or done % config.checkpoint.every == 0:
+                    run.checkpoints.save(done, *federation.save(), said)
+                    lock.note(done)
                     # The checkpoint before may be gone back to, should this one be damaged.
                     federation.saved(oldest)
                     oldest = done
@@ -114,23 +251,58 @@ def go_on(
                 if stop <= done < rounds and not federation.stalled:
                     return federation
         except StalledError:
-            run.write_summary(summary(run.metrics.read()) | {"stalled": True})
+            if run.metrics.read():  # else clients were gone before the first was over
+                run.write_summary(summary(run.metrics, origin) | {"stalled": True})
             raise
-        run.write_summary(summary(run.metrics.read()))
+        lock.require()
+        came_to = summary(run.metrics, origin)
+        run.write_summary(came_to)
+        _require_returns(run, came_to)
         return federation
 
 
-def _log(run: RunDirectory, record: Record) -> None:
-    """Appends a record; the returns of very many clients go to a file that the line names."""
+def _require_returns(run: RunDirectory, summary: Mapping[str, Any]) -> None:
+    if summary.get("best_return_mean", 0.0) is None:
+        raise StalledError(
+            f"no evaluated round of {run.path} has a finite return: training or the world has "
+            "gone wrong"
+        )
+
+
+def _best_return(run: RunDirectory) -> float:
+    """The return of the best round that was kept."""
+    kept = max(run.best.rounds(), default=0)
+    found = [r["return_mean"] for r in run.metrics.read() if r["round"] == kept]
+    return found[0] if found and found[0] is not None else -math.inf
+
+
+def _log(run: RunDirectory, record: Record, before: str) -> str:
+    """Appends a record; the returns of very many clients go to a file that the line names.
+
+    Returns:
+        What the log tells with it, given what it told before (`metrics.told`).
+    """
     line: dict[str, Any] = dict(record)
     if (returns := record["return_per_client"]) and len(returns) > IN_A_LINE:
         file = run.write_returns(record["round"], np.asarray(returns))
-        line |= {"return_per_client": None, "returns_file": str(file.relative_to(run.path))}
+        line |= {
+            "return_per_client": None,
+            "returns_file": str(file.relative_to(run.path)),
+            "returns_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
     run.metrics.append(line)
+    return told(before, line)
 
 
-def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a finished run came to, and what it was made with."""
+def summary(log: MetricsLog, origin: Origin) -> dict[str, Any]:
+    """What a finished run came to, and what it was made with.
+
+    Raises:
+        UserError: a record cannot be computed with.
+    """
+    records = log.read()
+    for record in records:
+        require_sensible(log, record, _SUMMED)
     last = records[-1]
     finite = [r for r in records if r["return_mean"] is not None]
     best = max(finite, key=lambda r: r["return_mean"], default=last)
@@ -157,10 +329,6 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "stalled": False,
         "seconds": sum(r["seconds"] for r in records),
         "versions": versions(),
+        "history": origin.history,
+        "log": origin.log,
     }
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that results depend on."""
-    packages = ("fedkl", "jax", "jaxlib", "equinox", "optax", "numpy")
-    return {"python": platform.python_version()} | {p: metadata.version(p) for p in packages}

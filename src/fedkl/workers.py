@@ -1,38 +1,99 @@
-"""Ordinary runs side by side in one directory, trained by worker processes.
+"""Ordinary runs side by side in one directory, trained by workers.
 
 All are made before the first one starts, and a worker is little more than `fedkl resume RUN`. So
 whatever consists of such runs goes on where it was stopped, killed or unplugged, and no run depends
-on which others ran beside it.
+on which others ran beside it, nor on where it ran: in a process on this machine, or on a cluster
+(`fedkl.cluster.runs`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from fedkl import trust
 from fedkl.errors import STALLED, UserError
 from fedkl.processes import cores
 from fedkl.progress import number
 from fedkl.runs import RunDirectory, explain_os_errors
+from fedkl.runs.records import is_number
 
 PLANS = {
     "compare.toml": "a comparison",
+    "reproduce.toml": "an experiment",
     "tune.toml": "a tuning",
     "tune-d-global.toml": "a measurement of d_global",
 }
 """The file that makes a directory what it is."""
-_LOG = "worker.log"
+LOG = "worker.log"
+"""Of a run: what its worker has to say."""
+
+
+class Worker(Protocol):
+    """Trains a run; a process is one."""
+
+    def poll(self) -> int | None:
+        """Its exit code, as of a process; None while the run goes on."""
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+
+    def wait(self) -> int:
+        """Waits until it has."""
+
+
+class Place(Protocol):
+    """Where runs are trained."""
+
+    def at_once(self, runs: int) -> int:
+        """How many of so many runs go on at a time."""
+
+    def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
+        """Goes on with a run.
+
+        Args:
+            run: its directory.
+            slot: its place among those that go on at a time, from 0.
+            slots: how many go on at a time.
+            until: the round after which to stop; None: the last one.
+        """
+
+
+class Processes:
+    """Worker processes on this machine, each on cores of its own."""
+
+    def __init__(self, jobs: int) -> None:
+        """Args:
+        jobs: how many there are at a time.
+        """
+        self._jobs = jobs
+
+    def at_once(self, runs: int) -> int:
+        """As many as was said."""
+        return self._jobs
+
+    def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
+        """A worker process; its output goes to a file of the run."""
+        where = ",".join(map(str, sorted(_cores_of(slot, slots))))
+        stop = [] if until is None else [str(until)]
+        worker = [sys.executable, "-P", "-m", "fedkl.cli.worker"]
+        with (run / LOG).open("ab") as log:
+            return subprocess.Popen(
+                [*worker, str(run), where, str(os.getpid()), *stop],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
 
 
 def create(
@@ -57,10 +118,11 @@ def create(
             raise UserError(f"{path} exists and is not empty; give a new directory")
         path.parent.mkdir(parents=True, exist_ok=True)
         # Made aside and renamed, so that all runs are there or none.
-        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        aside.chmod(0o755)
+        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        aside.mkdir()
     try:
         for name, config in configs.items():
+            trust.remember(config.get("plugins", ()))
             RunDirectory.create(aside / name, config)
         write_plan(aside)
         with explain_os_errors("create", path):
@@ -69,15 +131,33 @@ def create(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def rounds_done(runs: Sequence[Path]) -> int:
-    """How many rounds all runs together have finished."""
-    logs = [run / "metrics.jsonl" for run in runs]
-    return sum(log.read_bytes().count(b"\n") for log in logs if log.exists())
+class RoundCounter:
+    """Counts the rounds that runs have finished; each time only what is new is read."""
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        """Args:
+        runs: their directories.
+        """
+        self._logs = {run / "metrics.jsonl": (0, 0) for run in runs}
+        """Of each log, how far it was read, and the lines up to there."""
+
+    def __call__(self) -> int:
+        """How many rounds all runs together have finished."""
+        for log, (read, lines) in self._logs.items():
+            if not log.is_file():
+                continue
+            with log.open("rb") as stream:
+                if os.fstat(stream.fileno()).st_size < read:  # it was resumed from before that
+                    read = lines = 0
+                stream.seek(read)
+                new = stream.read()
+            self._logs[log] = read + len(new), lines + new.count(b"\n")
+        return sum(lines for _, lines in self._logs.values())
 
 
 def run_all(
     runs: Sequence[Path],
-    jobs: int,
+    place: Place,
     show: Callable[[str], None],
     tick: Callable[[], None],
     until: int | None = None,
@@ -86,7 +166,7 @@ def run_all(
 
     Args:
         runs: their directories.
-        jobs: how many go on at a time.
+        place: where they are trained.
         show: is told in a line of every run that starts or ends.
         tick: is called a few times a second while runs go on.
         until: the round after which to stop; None: the last one.
@@ -96,25 +176,28 @@ def run_all(
     """
     waiting = [run for run in runs if not _is_there(run, until)]
     total, failed = len(waiting), []
+    slots = place.at_once(total)
     with _workers() as working:
         while waiting or working:
-            while waiting and len(working) < jobs:
-                free = set(range(jobs)) - {slot for slot, _ in working.values()}
+            while waiting and len(working) < slots:
+                free = set(range(slots)) - {slot for slot, _ in working.values()}
                 run, slot = waiting.pop(0), min(free)
-                working[_start(run, _cores_of(slot, jobs), until)] = (slot, run)
+                working[place.start(run, slot, slots, until)] = (slot, run)
                 show(f"{run.name} started")
             time.sleep(0.2)
             tick()
-            for process in [p for p in working if p.poll() is not None]:
-                _, run = working.pop(process)
+            for worker in list(working):
+                if (code := worker.poll()) is None:
+                    continue
+                _, run = working.pop(worker)
                 ended = total - len(waiting) - len(working)
-                if process.returncode not in (0, STALLED):
+                if code not in (0, STALLED):
                     failed.append(run)
-                show(f"{run.name} {_outcome(process.returncode, run)} ({ended}/{total})")
+                show(f"{run.name} {_outcome(code, run)} ({ended}/{total})")
     if failed:
         names = ", ".join(run.name for run in failed)
         command = f"fedkl resume {shlex.quote(str(failed[0].parent))}"
-        raise UserError(f"not finished: {names}; see {_LOG} there, then `{command}`")
+        raise UserError(f"not finished: {names}; see {LOG} there, then `{command}`")
 
 
 def _is_there(run: Path, until: int | None) -> bool:
@@ -130,41 +213,28 @@ def _outcome(code: int, run: Path) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     if code:
-        lines = (run / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = (run / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         word = "ended" if code == STALLED else "failed"
         return f"{word}: {lines[-1] if lines else f'exit code {code}'}"
-    file = run / "summary.json"
-    if not file.exists():
-        return f"has come to round {rounds_done([run])}"
-    summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return f"finished: return {number(summary['return_mean'])} in {summary['seconds']:.0f} s"
+    if not (run / "summary.json").exists():
+        return f"has come to round {RoundCounter([run])()}"
+    summary = RunDirectory(run).summary() or {}
+    seconds = summary.get("seconds")
+    took = f" in {seconds:.0f} s" if is_number(seconds) else ""
+    return f"finished: return {number(summary.get('return_mean'))}{took}"
 
 
 @contextlib.contextmanager
-def _workers() -> Iterator[dict[subprocess.Popen[bytes], tuple[int, Path]]]:
+def _workers() -> Iterator[dict[Worker, tuple[int, Path]]]:
     """The running workers, none of which outlives the block."""
-    working: dict[subprocess.Popen[bytes], tuple[int, Path]] = {}
+    working: dict[Worker, tuple[int, Path]] = {}
     try:
         yield working
     finally:
-        for process in working:
-            process.terminate()
-        for process in working:
-            process.wait()
-
-
-def _start(run: Path, own: set[int], until: int | None) -> subprocess.Popen[bytes]:
-    """A worker on cores of its own; empty: on all."""
-    where = ",".join(map(str, sorted(own)))
-    stop = [] if until is None else [str(until)]
-    worker = [sys.executable, "-P", "-m", "fedkl.cli.worker"]
-    with (run / _LOG).open("ab") as log:
-        return subprocess.Popen(
-            [*worker, str(run), where, str(os.getpid()), *stop],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        for worker in working:
+            worker.terminate()
+        for worker in working:
+            worker.wait()
 
 
 def _cores_of(slot: int, jobs: int) -> set[int]:

@@ -107,6 +107,33 @@ def test_plain_ppo_says_what_is_missing() -> None:
     assert "the extra `bench`" in done.stderr
 
 
+@needs_sb3
+def test_gymnasium_worlds_compares_with_stable_baselines3_and_with_the_twin() -> None:
+    small = ["--repetitions", "1", "--set", *SMALL, *SMALL_NETWORKS, "learner.steps=64"]
+    result = result_of("gymnasium_worlds", "--ids", "Pendulum-v1", "Acrobot-v1", *small)
+    assert result["setting"]["learner.steps"] == 64
+    if hasattr(os, "sched_setaffinity"):
+        assert result["machine"]["cores_used"] == 1
+    for kind in ("collecting", "training"):
+        for id, names in (
+            ("Pendulum-v1", {"sb3", "fedkl", "twin"}),
+            ("Acrobot-v1", {"sb3", "fedkl"}),
+        ):
+            found = result["environments"][id][kind]
+            measured = names | ({"alone"} if kind == "collecting" else set())
+            assert set(found["microseconds_a_step"]) == measured
+            assert set(found["times_sb3"]) == measured - {"sb3"}
+            assert ("host_over_twin" in found) == ("twin" in names)
+
+
+@pytest.mark.skipif(find_spec("stable_baselines3") is not None, reason="the extra is installed")
+def test_gymnasium_worlds_says_what_is_missing() -> None:
+    command = [sys.executable, str(BENCHMARKS / "gymnasium_worlds.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the extra `bench`" in done.stderr
+
+
 def test_c1_within_a_round_sees_what_is_logged_and_draws_it(tmp_path: Path) -> None:
     figure = tmp_path / "c1.png"
     small = ["--rounds", "2", "--rules", "iteration", "round", "--figure", str(figure)]
@@ -199,3 +226,31 @@ def test_robustness_does_not_train_again_what_is_there(tmp_path: Path) -> None:
     again = result_of("robustness", *small)["table"]
     assert again[f"{told[0]['reducer']} | {told[0]['attack']}"]["return"]["mean"] == 42
     assert results.read_text() == marked
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `ray`")
+def test_a_comparison_on_ray_is_measured_beside_worker_processes() -> None:
+    tiny = ["--pairs", "1", "--seeds", "1", "--rounds", "2", "--preset", "probe-point"]
+    result = result_of("ray_comparison", *tiny, "--set", "learner.iterations=1")
+    assert set(result["seconds"]) == {"jobs", "ray"}
+    ratio = result["seconds"]["ray"]["median"] / result["seconds"]["jobs"]["median"]
+    assert result["ratio"]["median"] == pytest.approx(ratio, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `ray`")
+def test_the_engine_on_ray_is_measured_beside_one_process() -> None:
+    tiny = ["--preset", "probe-point", "--pairs", "1", "--short-pairs", "1", "--losses", "0"]
+    result = result_of("ray_engine", *tiny, "--clients", "200", "400", "--rounds", "1")
+    for name in ("reacher", "short"):
+        assert result[name]["relative_to_in_process"]["median"] > 0
+    assert result["losses"] is None
+    assert [row["clients"] for row in result["large"]] == [200, 400]
+    assert all(row["driver_peak_mb"] > 100 < row["actor_peak_mb"] for row in result["large"])
+
+
+def test_a_report_over_several_runs_is_measured() -> None:
+    result = result_of("report", "--runs", "6", "--rounds", "3", "--repetitions", "1")
+    assert result["seconds"]["median"] > 0
+    assert 10_000 < result["bytes"]["page"] < result["bytes"]["limit"]

@@ -36,6 +36,15 @@ def test_a_word_of_every_client_is_told_if_they_are_few(capsys):
     assert "more clients" not in out
 
 
+def test_entries_of_a_vector_that_are_always_equal_are_told_together(capsys):
+    code, out, _ = call(capsys, "describe", "half-cheetah-init-state")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert ["initial_low_0..8", "-0.1", "-0.5", "-0.01667", "0.4667", "initial_low"] in rows
+    assert ["initial_high_9..17", "0.1", "0.005", "0.005", "0.005", "initial_high"] in rows
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_clients_that_are_alike_or_share_a_world(capsys):
     _, out, _ = call(capsys, "describe", "cartpole")
     assert "All of them are alike." in out
@@ -140,4 +149,4 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = call(capsys, "describe", "cartpole", "--plot", tmp_path / "x.png")
     assert (code, out) == (2, "")
-    assert "pip install 'fedkl[report]'" in err
+    assert "pip install -e '.[report]'" in err

@@ -11,7 +11,7 @@ import pytest
 from commands import call
 
 from fedkl import config, training, workers
-from fedkl.cli import federation
+from fedkl.cli import comparing
 
 TINY = [
     "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
@@ -38,7 +38,8 @@ def test_training_prints_a_line_a_round_and_leaves_a_run_directory(trained):
     path, result = trained
     lines = result.stdout.splitlines()
     assert lines[0].startswith("round 1/2  return ")
-    assert "s left" in lines[0]
+    assert "sqrt_kl from global 0." in lines[0]
+    assert lines[1].endswith(" 0:00:00 left")
     assert lines[-1].startswith("probe-point fedkl seed 0: return ")
     for name in ("config.toml", "metrics.jsonl", "summary.json", "checkpoints", "tensorboard"):
         assert (path / name).exists()
@@ -105,7 +106,7 @@ def test_a_run_can_be_stopped_after_a_round_and_gone_on_with(tmp_path, capsys):
 
 def test_a_comparison_begins_with_the_first_seed_it_is_given(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workers, "run_all", lambda *_: None)
-    monkeypatch.setattr(federation, "_compare", lambda _: None)
+    monkeypatch.setattr(comparing, "_go_on", lambda path, place, options: None)
     path = tmp_path / "comparison"
     code, _, _ = call(
         capsys, "compare", "probe-point", "--algorithms", "fedkl", "--seeds", 2,
@@ -310,8 +311,12 @@ def test_a_run_that_goes_nowhere_ends_with_code_3_and_can_be_resumed(tmp_path, c
     config = (path / "config.toml").read_text()
     assert "max_relative_norm = 1e-12" in config
     (path / "config.toml").write_text(config.replace("1e-12", "10.0"))
-    code, out, err = call(capsys, "resume", path)
-    assert (code, err) == (0, "")
+    code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert "federation.max_relative_norm was 1e-12, is 10.0" in err
+    code, out, err = call(capsys, "resume", path, "--accept-changes")
+    assert code == 0
+    assert "accepted from round 2 on: federation.max_relative_norm was 1e-12" in err
     assert [line.split()[1] for line in out.splitlines()[:-1]] == ["3/4", "4/4"]
     assert json.loads((path / "summary.json").read_text())["empty_rounds"] == 2
 
@@ -343,7 +348,7 @@ def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, 
 
     path = tmp_path / "comparison"
     plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
-    compare.create(path, plan, lambda algorithm, seed: config.preset("probe-point"))
+    compare.create(path, plan, lambda *_: config.preset("probe-point"))
     text = (path / "compare.toml").read_text()
     assert old in text
     (path / "compare.toml").write_text(text.replace(old, new))
@@ -361,7 +366,7 @@ def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(workers.RunDirectory, "create", fail)
     plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
     with pytest.raises(UserError, match="full"):
-        compare.create(tmp_path / "x", plan, lambda algorithm, seed: config.preset("probe-point"))
+        compare.create(tmp_path / "x", plan, lambda *_: config.preset("probe-point"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -375,13 +380,6 @@ def test_closed_output_is_no_error(trained):
         assert "Traceback" not in result.stderr
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedkl", *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
 def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -389,9 +387,9 @@ def wait_for(condition, seconds=120):
         time.sleep(0.01)
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path):
+def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path, child):
     path = tmp_path / "run"
-    process = start("train", "probe-point", "--rounds", 5000, "--run", path, *TINY)
+    process = child("-m", "fedkl", "train", "probe-point", "--rounds", 5000, "--run", path, *TINY)
     log = path / "metrics.jsonl"
     wait_for(lambda: log.exists() and log.read_text().count("\n") > 2)
     process.send_signal(signal.SIGINT)
@@ -402,15 +400,15 @@ def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_a_comparison(tmp_path, how):
+def test_no_worker_outlives_a_comparison(tmp_path, child, how):
     path = tmp_path / "comparison"
-    process = start(
-        "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 1, "--jobs", 2,
-        "--rounds", 100000, "--run", path, *TINY,
+    process = child(
+        "-m", "fedkl", "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 1,
+        "--jobs", 2, "--rounds", 100000, "--run", path, *TINY,
     )  # fmt: skip
     logs = [path / f"{a}-seed0" / "metrics.jsonl" for a in ("fedkl", "fedavg")]
     wait_for(lambda: all(log.exists() for log in logs))
-    workers = [int((log.parent / ".lock").read_text()) for log in logs]
+    workers = [int((log.parent / ".lock").read_text().split()[0]) for log in logs]
     process.send_signal(how)
     process.communicate(timeout=60)
     wait_for(lambda: not any(alive(worker) for worker in workers), 30)

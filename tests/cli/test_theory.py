@@ -185,14 +185,10 @@ def test_closed_output_is_no_error():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_interrupted_it_says_so(tmp_path):
-    program = [sys.executable, "-m", "fedkl", "theory", "report", str(tmp_path)]
-    with subprocess.Popen(
-        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
-        assert run.stdout is not None
-        run.stdout.readline()
-        run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=60)
+def test_interrupted_it_says_so(tmp_path, child):
+    run = child("-m", "fedkl", "theory", "report", tmp_path)
+    run.stdout.readline()
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert err.strip() == "fedkl: interrupted"

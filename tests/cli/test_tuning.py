@@ -94,13 +94,10 @@ def test_a_tuning_cannot_be_made_twice(tuned, capsys):
     assert "--until is for a run" in err
 
 
-def test_killed_and_resumed_a_tuning_ends_the_same(tuned, tmp_path, capsys):
+def test_killed_and_resumed_a_tuning_ends_the_same(tuned, tmp_path, capsys, child):
     path = tmp_path / "killed"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedkl", *TUNE, "--run", str(path)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = child("-m", "fedkl", *TUNE, "--run", path, **quiet)
     deadline = time.monotonic() + 300
     while not list(path.glob("*/metrics.jsonl")):
         assert time.monotonic() < deadline

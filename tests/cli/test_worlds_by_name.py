@@ -35,7 +35,9 @@ def test_an_environment_is_trained_by_its_id(capsys, tmp_path):
     code, out, err = call(capsys, "train", "gym:CartPole-v1", *TINY)
     assert (code, err) == (0, "")
     assert out.splitlines()[-1].startswith("gym:CartPole-v1 fedkl seed 0: return ")
-    run = tmp_path / "runs" / "gym-CartPole-v1-fedkl-seed0"
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.startswith("gym-CartPole-v1-fedkl-")
+    assert run.name.endswith("-seed0")
     # Two clients, two iterations, exactly 50 steps in each, however early episodes end.
     assert [r["env_steps"] for r in records(run)] == [200, 400]
     assert sorted(tmp_path.iterdir()) == [tmp_path / "runs"]
@@ -131,3 +133,5 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(capsys, arguments, sente
     assert sentence in " ".join(err.split())
     assert "Traceback" not in err
     assert len(err.splitlines()) == 1
+    # Whoever mends it can give the same command again.
+    assert not list(Path().glob("runs/*"))

@@ -23,9 +23,28 @@ def test_links_lead_somewhere(page):
             assert anchor in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
 
 
-def test_the_readmes_example_runs(capsys):
+def examples_of_the_readme():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_the_readme_goes_from_the_install_to_acting_in_ten_lines(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    code, _ = examples_of_the_readme()
+    install = 1
+    assert install + len([line for line in code.splitlines() if line]) <= 10
+    short = {"federation.rounds": 1, "learner.steps": 64, "learner.iterations": 1}
+    preset = fedkl.preset
+    monkeypatch.setattr(fedkl.config, "preset", lambda name: preset(name, set=short))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    assert names["terminated"] or names["truncated"]
+
+
+def test_the_readmes_example_runs(capsys):
+    _, code = examples_of_the_readme()
     assert len([line for line in code.splitlines() if line]) <= 5
     assert '"demo"' in code
     exec(code.replace('"demo"', '"probe-point"'), {})
@@ -35,8 +54,8 @@ def test_the_readmes_example_runs(capsys):
 def test_the_readme_names_every_command():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in (
-        "train", "resume", "evaluate", "compare", "tune", "tune-d-global", "report", "list",
-        "theory", "describe",
+        "train", "resume", "evaluate", "export", "compare", "tune", "tune-d-global", "report",
+        "list", "theory", "describe",
     ):  # fmt: skip
         assert f"| `fedkl {command}` |" in text
 

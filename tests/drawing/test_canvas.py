@@ -108,5 +108,5 @@ def test_no_text_draws_nothing():
 
 def test_without_pillow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(UserError, match=r"drawing needs Pillow.*fedkl\[video\]"):
+    with pytest.raises(UserError, match=r"drawing needs Pillow.*\.\[video\]"):
         blank()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from fedkl.drawing.video import check_target, write_video
+from fedkl.drawing import video
+from fedkl.drawing.video import LARGEST_GIF, check_target, write_video
 from fedkl.errors import UserError
 
 HEIGHT, WIDTH = 48, 64
@@ -88,6 +89,19 @@ def test_a_gif_plays_for_as_long_as_it_should(tmp_path, fps, count, shown):
     assert len(read) == shown
     assert min(delays) >= 20
     assert sum(delays) == pytest.approx(1000, abs=20)
+
+
+def test_a_gif_that_would_be_heavy_has_fewer_and_smaller_frames_and_lasts_as_long(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(video, "LARGEST_GIF", LARGEST_GIF // 4)
+    generator = np.random.default_rng(0)
+    noise = (generator.integers(0, 256, (120, 160, 3), np.uint8) for _ in range(60))
+    write_video(tmp_path / "video.gif", noise, 30)
+    assert (tmp_path / "video.gif").stat().st_size < LARGEST_GIF // 4
+    delays, read = read_gif(tmp_path / "video.gif")
+    assert len(read) < 60
+    assert sum(delays) == pytest.approx(2000, abs=300)
 
 
 def test_the_suffix_may_be_written_in_capitals(tmp_path):
@@ -205,5 +219,5 @@ def test_a_target_in_a_closed_folder_is_explained(tmp_path):
 @pytest.mark.parametrize("package", ["PIL", "imageio_ffmpeg"])
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=r"fedkl\[video\]"):
+    with pytest.raises(UserError, match=r"\.\[video\]"):
         check_target(tmp_path / "a.mp4")

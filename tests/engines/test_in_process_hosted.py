@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from dataclasses import replace
 
 import jax
@@ -14,6 +16,7 @@ from fedkl.engines import Job
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
+from fedkl.simulators.base import SimulatorError
 
 pytestmark = pytest.mark.usefixtures("toys", "quick_compilation")
 COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
@@ -70,6 +73,28 @@ def test_a_run_on_the_host_can_be_taken_up(hosted):
     assert same_bits(dict(whole.engine.save()), dict(second.engine.save()))
 
 
+def test_an_engine_is_closed_at_once_while_a_simulator_hangs(hosted):
+    federation = hosted()
+    train(federation, [0])
+    for process in federation.engine._site.workers.processes():
+        os.kill(process, signal.SIGSTOP)
+    outcome = []
+
+    def waits():
+        with pytest.raises(SimulatorError) as given_up:
+            train(federation, [1])
+        outcome.append(given_up)
+
+    waiting = threading.Thread(target=waits)
+    waiting.start()
+    time.sleep(0.5)
+    start = time.monotonic()
+    federation.engine.close()
+    waiting.join(10)
+    assert time.monotonic() - start < 10  # it would be given up after ten times 20 s
+    assert outcome
+
+
 def test_a_client_on_the_host_does_not_depend_on_who_else_is_selected(hosted):
     alone, pair = train(hosted(), [2]), train(hosted(), [1, 2])
     assert same_bits(alone[2], pair[2])
@@ -89,7 +114,7 @@ def test_killed_simulators_are_replaced_and_change_nothing(hosted, collect):
     calm, harmed = hosted(world, **settings), hosted(world, **settings)
     list(calm)
     harmed.run_round()
-    for process in harmed.engine._workers.processes():
+    for process in harmed.engine._site.workers.processes():
         os.kill(process, signal.SIGKILL)
     harmed.run_round()
     assert harmed.engine.report()["simulators_replaced"] >= 1

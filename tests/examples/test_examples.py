@@ -4,12 +4,14 @@ import importlib.util
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+import fedkl
 from fedkl.algorithms import ALGORITHMS
 from fedkl.learning.distributions import Gaussian, sqrt_kl
 from fedkl.learning.policy_optimisation import Local, PolicyBatch
@@ -40,6 +42,8 @@ LONGEST = {
     "own_reducer": 40,
     "own_selector": 40,
     "own_server_step": 40,
+    "mlflow_callback": 25,
+    "wandb_callback": 25,
 }
 
 
@@ -114,6 +118,41 @@ def test_own_server_step_goes_by_signs():
     gradient = np.array([-3.0, 0.001])
     moves, _ = optimiser.update(gradient, optimiser.init(gradient))
     assert moves.tolist() == [0.5, -0.5]
+
+
+class FakeService(types.ModuleType):
+    """In the place of a service's package: writes down how it is called."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls = []
+
+    def __getattr__(self, function):
+        return lambda *args, **options: self.calls.append((function, args, options))
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "first", "each", "last"),
+    [
+        ("wandb_callback", "wandb", "init", "log", "finish"),
+        ("mlflow_callback", "mlflow", "start_run", "log_metrics", "end_run"),
+    ],
+)
+def test_callbacks_tell_their_services(
+    tiny, tmp_path, monkeypatch, name, package, first, each, last
+):
+    service = FakeService(package)
+    monkeypatch.setitem(sys.modules, package, service)
+    module = load(name)
+    callback = module.WandbCallback("mine") if package == "wandb" else module.MlflowCallback()
+    fedkl.train(tiny(federation__rounds=2), tmp_path / "run", [callback])
+    called = [function for function, _, _ in service.calls]
+    assert called[0] == first
+    assert called[-3:] == [each, each, last]
+    (_, (numbers,), options) = service.calls[-2]
+    record = fedkl.records(tmp_path / "run")[1]
+    assert numbers["return_mean"] == record["return_mean"]
+    assert options == {"step": 2}
 
 
 def test_own_world_trains_from_the_script(capsys):

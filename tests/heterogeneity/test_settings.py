@@ -11,8 +11,8 @@ def test_nothing_is_measured_unless_it_is_asked_for():
 
 def test_the_settings_make_the_work():
     values = {"trajectories": 6, "basis": "buckets", "features": 9, "length_scale": 0.5}
-    settings = build(HeterogeneitySettings, values | {"ridge": 0.1}, "heterogeneity")
-    assert settings.work() == Measure(6, "buckets", 9, 0.5, 0.1)
+    settings = build(HeterogeneitySettings, values | {"ridge": 0.75}, "heterogeneity")
+    assert settings.work() == Measure(6, "buckets", 9, 0.5, 0.125)
 
 
 @pytest.mark.parametrize(

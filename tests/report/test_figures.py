@@ -1,5 +1,7 @@
 """What can be told of figures without looking at them."""
 
+import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,10 +13,10 @@ import pytest
 
 from fedkl.errors import UserError
 from fedkl.report import load_runs
-from fedkl.report.figures import draw
+from fedkl.report.figures import _kl_local, _learning_curves, draw
 from fedkl.report.groups import Curves, grouped
-from fedkl.report.method import legend
-from fedkl.report.plotting import canvas, finish, log_axis
+from fedkl.report.pictures import Drawing, Picture, head, matplotlib_style, rendered
+from fedkl.report.plotting import MOST_SEEDS, canvas, log_axis
 from fedkl.report.style import colours, robust_range
 
 
@@ -35,30 +37,94 @@ def test_algorithms_of_our_own_have_colours_of_their_own() -> None:
 def test_a_legend_of_long_names_has_fewer_columns_and_the_figure_more_height() -> None:
     shapes = []
     for name in ("a", "a-plugin-of-somebody-else"):
-        figure, axes = canvas(6.2, 3.7)
+        figure, axes = canvas(6.2, 3.0)
         for i in range(7):
             axes.plot([i], [i], label=f"{name}-{i}")
-        finish(axes, "y")
-        legend = axes.get_legend()
-        assert legend is not None
+        head(figure, "A title")
+        (legend,) = figure.legends
         figure.draw_without_rendering()
-        assert legend.get_window_extent().x1 <= figure.bbox.x1
-        shapes.append((legend._ncols, round(figure.get_figheight(), 1)))
-    assert shapes == [(4, 3.7), (2, 4.1)]
+        box = legend.get_window_extent()
+        assert box.x1 <= figure.bbox.x1
+        # Nothing of the head lies over the axes, and the title not over the legend.
+        assert axes.get_window_extent().y1 <= box.y0
+        assert figure.texts[0].get_window_extent().y0 >= box.y1 - 2
+        shapes.append((legend._ncols, round(figure.get_figheight() - 3.0, 2)))
+    # 0.32 for the title, 0.2 for each row, 0.1 below: two rows, and four.
+    assert shapes == [(4, 0.82), (2, 1.22)]
 
 
-def test_many_algorithms_have_their_deterministic_curves_apart(
+def picture(drawn: Callable[..., Drawing | None], *arguments: Any) -> Picture:
+    """One figure alone."""
+    with matplotlib_style():
+        drawing = drawn(*arguments)
+        assert drawing is not None
+        return rendered({"it": drawing})["it"]
+
+
+def panels_of(svg: str) -> list[str]:
+    """The words that matplotlib wrote into the picture, as its comments keep them."""
+    return re.findall(r"<!-- (.*?) -->", svg)
+
+
+def test_three_algorithms_have_a_panel_each_and_two_share_one(
     make_comparison: Callable[..., Path],
 ) -> None:
-    names = ["fedkl", "fedkl-anchored", "fedavg", "fedprox", "fmarl"]
-    groups = grouped(load_runs(make_comparison(names, [0, 1], rounds=3)))
-    drawn = draw(groups, None)
-    assert "dashed" not in drawn["learning_curves"].caption
-    assert "deterministic_curves" in drawn
-    assert legend(groups).startswith("In all figures a colour is an algorithm. The line is")
-    few = draw(groups[:4], None)
-    assert "dashed" in few["learning_curves"].caption
-    assert "deterministic_curves" not in few
+    names = ["fedkl", "fedavg", "fedprox"]
+    groups = grouped(load_runs(make_comparison(names, [0, 1], rounds=6)))
+    many = picture(_kl_local, groups)
+    said = panels_of(many.svg)
+    assert "all together" in said
+    assert all(said.count(name) == 2 for name in names)  # above its panel, and in the legend
+    few = picture(_kl_local, groups[:2])
+    assert "all together" not in panels_of(few.svg)
+    assert all(panels_of(few.svg).count(name) == 1 for name in names[:2])
+
+
+def test_early_rounds_have_a_panel_and_the_rest_a_close_up(
+    make_run: Callable[..., Path],
+) -> None:
+    def steep(record: dict[str, Any]) -> None:
+        record["return_mean"] = -500.0 if record["round"] < 3 else -8.0 - 1 / record["round"]
+        record["deterministic_return_mean"] = None
+
+    drawn = picture(_learning_curves, grouped(load_runs(make_run(rounds=20, edit=steep))), None)
+    assert {"all values", "close-up"} <= set(panels_of(drawn.svg))
+    assert "The first panel shows all values, the second the range from" in drawn.caption
+    # The values of a line are told once, and both panels show it.
+    values = json.loads(drawn.values)
+    assert [panel["lines"] for panel in values["panels"]] == [[0], [0]]
+    whole, near = (panel["y"] for panel in values["panels"])
+    assert whole[0] < -500
+    assert -20 < near[0] < -8
+    assert values["lines"][0]["y"][:3] == [-500, -500, -8.33]
+
+
+def test_the_place_of_a_value_is_where_the_line_is(make_run: Callable[..., Path]) -> None:
+    def straight(record: dict[str, Any]) -> None:
+        record["return_mean"] = float(record["round"])
+        record["deterministic_return_mean"] = None
+
+    drawn = picture(_learning_curves, grouped(load_runs(make_run(rounds=20, edit=straight))), None)
+    (panel,) = json.loads(drawn.values)["panels"]
+    left, top, right, bottom = panel["box"]
+    x, y = panel["x"], panel["y"]
+    at = [
+        (
+            left + (n - x[0]) / (x[1] - x[0]) * (right - left),
+            bottom + (n - y[0]) / (y[1] - y[0]) * (top - bottom),
+        )
+        for n in (1, 20)
+    ]
+    paths = re.findall(r' d="M (\S+) (\S+) L (?:\S+ \S+ L )*(\S+) (\S+) ?"', drawn.svg)
+    ends = [np.reshape([float(n) for n in path], (2, 2)) for path in paths]
+    assert any(np.allclose(found, at, atol=0.6) for found in ends)
+
+
+def test_more_seeds_than_can_be_told_apart_are_a_band(make_run: Callable[..., Path]) -> None:
+    runs = [load_runs(make_run(f"r{s}", seed=s, rounds=3))[0] for s in range(MOST_SEEDS + 1)]
+    thin = "opacity: 0.4"
+    assert thin not in picture(_kl_local, grouped(runs)).svg
+    assert thin in picture(_kl_local, grouped(runs[:-1])).svg
 
 
 def test_robust_range_cuts_what_flattens_and_says_so() -> None:
@@ -153,5 +219,5 @@ def test_missing_matplotlib_is_a_plain_message(
 ) -> None:
     runs = load_runs(make_run(rounds=1))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=r"pip install 'fedkl\[report\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[report\]'"):
         draw(grouped(runs), None)

@@ -165,6 +165,35 @@ def test_it_is_a_plain_safetensors_file(checkpoints):
     np.testing.assert_array_equal(loaded["rows.y"], [[3, 3], [5, 5]])
 
 
+def test_a_look_at_some_rows_gives_them_as_they_are_and_reads_no_more_than_it_needs(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1, small=0)
+    rows = {n: {"x": np.array(n)} for n in range(40)}
+    checkpoints.save(1, {"y": np.array(1)}, rows)
+    for round in (2, 3):
+        rows = rows | {7: {"x": np.array(100 * round)}}
+        checkpoints.save(round, {"y": np.array(round)}, rows, {7})
+    looked = Checkpoints(tmp_path).peek(no_warning, (7, 30, 99))
+    assert looked.round == looked.arrays["y"] == 3
+    assert {n: int(row["x"]) for n, row in looked.rows.items()} == {7: 300, 30: 30}
+    assert Checkpoints(tmp_path).peek(no_warning, None).rows.keys() == rows.keys()
+    # The first file, which has the other rows, is not needed for this.
+    only_file(checkpoints, 1).write_bytes(b"rubbish")
+    assert Checkpoints(tmp_path).peek(no_warning, (7,)).rows[7]["x"] == 300
+    assert Checkpoints(tmp_path).peek(no_warning, ()).rows == {}
+    with pytest.raises(UserError, match="is damaged"):
+        Checkpoints(tmp_path).peek(no_warning, (30,))
+
+
+def test_what_came_after_a_round_can_be_dropped(checkpoints):
+    checkpoints.drop_after(0)
+    for round in (2, 5):
+        checkpoints.save(round, {"x": np.array(round)})
+    checkpoints.drop_after(5)
+    assert checkpoints.rounds() == [2, 5]
+    checkpoints.drop_after(4)
+    assert checkpoints.latest(no_warning).round == 2
+
+
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_the_last_few_are_kept(tmp_path, keep):
     checkpoints = Checkpoints(tmp_path, keep=keep)

@@ -170,3 +170,11 @@ def test_a_write_that_the_kernel_cuts_short_is_undone(tmp_path):
     assert MetricsLog(tmp_path / "log").read() == [{"round": 1}, {"round": 2}]
     assert Checkpoints(tmp_path / "checkpoints").rounds() == [1]
     assert len(names(tmp_path / "checkpoints")) == 1
+
+
+def test_files_and_folders_are_as_private_as_asked(tmp_path):
+    folder = tmp_path / "a" / "b"
+    make_directory(folder, 0o700)
+    write_atomically(folder / "secret", b"x", 0o600)
+    modes = [path.stat().st_mode & 0o777 for path in (folder.parent, folder, folder / "secret")]
+    assert modes == [0o700, 0o700, 0o600]

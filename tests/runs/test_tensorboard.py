@@ -44,8 +44,8 @@ def test_finite_scalars_at_their_round(tmp_path):
         "rejected": [7, 9],
         "kl": {"local": 0.25, "global": float("inf")},
     }
-    sink.write(record)
-    sink.write({"round": np.int32(5), "loss": 0.25, "rejected": []})
+    sink.on_round(record)
+    sink.on_round({"round": np.int32(5), "loss": 0.25, "rejected": []})
     expected = {
         (4, "loss"): 0.5,
         (4, "count"): 3.0,
@@ -57,8 +57,8 @@ def test_finite_scalars_at_their_round(tmp_path):
         (5, "rejected"): 0.0,
     }
     assert scalars(tmp_path / "tb") == expected  # flushed before any close
-    sink.close()
-    sink.close()
+    sink.on_end(None)
+    sink.on_end(None)
     assert scalars(tmp_path / "tb") == expected
 
 
@@ -67,8 +67,8 @@ def test_a_resumed_run_hides_what_was_written_after_its_checkpoint(tmp_path):
     for rounds in ((1, 2, 3), (3, 4)):
         sink = TensorBoardSink(tmp_path)
         for round in rounds:
-            sink.write({"round": round, "x": 1.0})
-        sink.close()
+            sink.on_round({"round": round, "x": 1.0})
+        sink.on_end(None)
     assert len(list(tmp_path.iterdir())) == 2
     starts = [event.step for event in events(tmp_path) if event.session_log.status]
     assert starts == [1, 3]
@@ -76,14 +76,14 @@ def test_a_resumed_run_hides_what_was_written_after_its_checkpoint(tmp_path):
 
 def test_nothing_is_written_without_a_record(tmp_path):
     pytest.importorskip("tensorboardX")
-    TensorBoardSink(tmp_path / "tb").close()
+    TensorBoardSink(tmp_path / "tb").on_end(None)
     assert not (tmp_path / "tb").exists()
 
 
 def test_a_full_disk_is_an_error_and_not_a_hang(tmp_path, monkeypatch):
     pytest.importorskip("tensorboardX")
     sink = TensorBoardSink(tmp_path)
-    sink.write({"round": 0, "x": 1.0})
+    sink.on_round({"round": 0, "x": 1.0})
 
     def fail(_descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -92,11 +92,11 @@ def test_a_full_disk_is_an_error_and_not_a_hang(tmp_path, monkeypatch):
         patch.setattr(os, "fsync", fail)
         for round in range(1, 30):
             with pytest.raises(UserError, match="the disk is full"):
-                sink.write({"round": round, "x": 1.0})
-    sink.close()
+                sink.on_round({"round": round, "x": 1.0})
+    sink.on_end(None)
 
 
 def test_a_missing_library_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(UserError, match=r"pip install fedkl\[tensorboard\]"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[tensorboard\]'"):
         TensorBoardSink(tmp_path)

@@ -33,6 +33,7 @@ def test_a_film_shows_every_state_from_the_first_to_the_last():
     made = film(Easel(), recording(5))
     frames = [frame[0, 0].tolist() for frame in made.frames]
     assert frames == [[100 + i, i, 3 * i] for i in range(6)]
+    assert made.totals == [0.0, 3.0, 6.0, 9.0, 12.0, 15.0]
     assert made.episode_return == 15.0
     assert made.frames_per_second == 4.0
 

@@ -100,6 +100,22 @@ def test_who_cannot_be_believed_is_left_out_with_a_reason(tiny, answer, reason):
     assert sorted(measured.levels()) == [0, 2, 3]
 
 
+def test_the_log_shows_what_a_selector_went_by(tiny):
+    config = tiny(
+        **{
+            "federation.clients": 6,
+            "selection.name": "potential",
+            "selection.candidates": 4,
+            "heterogeneity.trajectories": 4,
+            "heterogeneity.features": 2,
+        }
+    )
+    record = Federation(config).run_round()
+    found = sorted(record["heterogeneity"], key=lambda row: -row["learning_potential"])
+    assert len(found) == 4
+    assert sorted(row["client"] for row in found[:2]) == record["selected"]
+
+
 def test_an_odd_number_of_trajectories_cannot_be_halved(tiny):
     with pytest.raises(UserError, match="must be even, not 7"):
         tiny(**{"heterogeneity.trajectories": 7})

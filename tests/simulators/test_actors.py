@@ -95,6 +95,25 @@ def test_a_column_has_the_same_bits_whatever_is_beside_it(wide, agents, columns,
         assert np.array_equal(among[:, :, c], by_itself)
 
 
+def test_an_action_is_rounded_as_its_formula_is(wide):
+    """What saves time must not change a bit: runs that are known would come out otherwise."""
+    actors = [wide(n, range(3))._replace(exploration=0.0) for n in range(2)]
+    seen = 3 * np.random.default_rng(0).normal(size=(2, 3, 5)).astype(np.float32)
+    acted = Actors(actors, [1] * 3)(seen, 0)
+    for n, actor in enumerate(actors):
+        reach = np.float32(actor.clip) * actor.scale
+        for c, seed in enumerate(actor.seeds):
+            x = np.clip(seen[n, c] - actor.centre, -reach, reach)[None]
+            first, *others = actor.weights
+            for weight, bias in zip(
+                [first / actor.scale[:, None], *others], actor.biases, strict=True
+            ):
+                before = np.matmul(x, weight) + bias
+                x = np.tanh(before)
+            noise = seed.generator().standard_normal((1, 3), np.float32) * actor.deviation
+            assert np.array_equal(acted[n, c], (before + noise)[0])
+
+
 def test_agents_with_different_seeds_have_nothing_in_common(linear):
     actors = [linear(0.0, [0.0, 0.0], 1.0, Seed((1,), (n,))) for n in range(2)]
     first, second = actions(actors, 3000)[..., 0].T

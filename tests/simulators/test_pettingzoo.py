@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedkl.errors import UserError
+from fedkl.simulators.actuators import Box, Numbers
 from fedkl.simulators.base import Recipe, Seed
 from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.pettingzoo import ParallelEnvironment, examine
@@ -28,10 +29,11 @@ def same(a, b):
 
 
 def test_it_is_known_by_what_it_says():
-    assert examine("toy_parallel", {}) == (3, 2, False, 1, 6)
-    assert examine("toy_parallel", {"leaves": [1, 2], "limit": False}) == (2, 2, False, 1, None)
-    assert examine(SPREAD, {}) == (3, 18, True, 5, 25)
-    assert examine(SPREAD, {"continuous_actions": True, "N": 2}) == (2, 12, False, 5, 25)
+    assert examine("toy_parallel", {}) == (3, 2, Box((-1.0,), (1.0,), (1,)), 6)
+    assert examine("toy_parallel", {"leaves": [1, 2], "limit": False})[:2] == (2, 2)
+    assert examine(SPREAD, {}) == (3, 18, Numbers(5), 25)
+    vectors = Box((0.0,) * 5, (1.0,) * 5, (5,))
+    assert examine(SPREAD, {"continuous_actions": True, "N": 2}) == (2, 12, vectors, 25)
 
 
 def test_agents_are_numbered_as_in_possible_agents_and_leave_one_by_one(job):
@@ -92,8 +94,8 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(module, arguments, sentenc
 def test_a_job_gives_the_same_bits_in_any_worker_after_many_others(linear):
     facts = examine(SPREAD, {})
     chooser = linear(0.0, [0.0] * 18)._replace(
-        weights=(np.full((18, facts.action_size), 0.01, np.float32),),
-        biases=(np.zeros(facts.action_size, np.float32),),
+        weights=(np.full((18, facts.actions.size), 0.01, np.float32),),
+        biases=(np.zeros(facts.actions.size, np.float32),),
         deviation=None,
     )
     actors = [chooser._replace(seeds=(Seed((n,)),)) for n in range(3)]

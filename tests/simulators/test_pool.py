@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -291,26 +290,16 @@ if ending == "wait":
 
 
 @pytest.fixture
-def parent():
+def parent(child):
     """Starts a process that has two workers; returns it and their numbers."""
-    started = []
 
     def start(mishap, ending):
-        process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, mishap, ending],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
+        process = child("-c", PARENT, mishap, ending)
         pids = [int(word) for word in process.stdout.readline().split()]
         assert len(pids) == 2, process.stderr.read()
         return process, pids
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return start
 
 
 @pytest.mark.parametrize("mishap", ["", "hang"])

@@ -5,7 +5,8 @@ import pytest
 from gymnasium import spaces
 
 from fedkl.errors import UserError
-from fedkl.simulators.spaces import Sight, acting, size_of
+from fedkl.simulators.actuators import Box, Numbers
+from fedkl.simulators.spaces import Sight, acting, actions_of
 
 UNIT = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -101,6 +102,26 @@ def test_actions_from_minus_one_to_one_are_all_that_motors_can_do():
         assert space.contains(there)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        # As they are, scaled, moved, and both.
+        ([-1, -1], [1, 1], [0.5, -0.25]),
+        ([-2, -1], [2, 1], [1, -0.25]),
+        ([0, 0], [2, 2], [1.5, 0.75]),
+        ([0, -2], [4, 2], [3, -0.5]),
+    ],
+)
+def test_several_actions_at_once_are_what_each_would_be(low, high, expected):
+    act = acting(spaces.Box(np.array(low, np.float32), np.array(high, np.float32)), "it")
+    given = np.array([0.5, -0.25], np.float32)
+    for several in (1, 3, 2, 5):
+        actions = np.tile(given, (several, 1))
+        assert act(actions).tolist() == [expected] * several
+        assert actions.tolist() == [given.tolist()] * several
+    assert act(given).tolist() == expected
+
+
 def test_what_is_not_a_number_becomes_one_of_the_limits():
     space = spaces.Box(-2, 2, (2,), np.float32)
     assert space.contains(acting(space, "it")(np.full(2, np.nan, np.float32)))
@@ -142,6 +163,6 @@ def test_other_actions_are_refused_with_what_is_allowed(space, kind):
     assert "fedkl takes Box actions of real numbers, and Discrete ones" in str(caught.value)
 
 
-def test_how_many_actions_there_are_or_entries_of_one():
-    assert size_of(spaces.Discrete(4)) == (True, 4)
-    assert size_of(spaces.Box(-1, 1, (2, 3))) == (False, 6)
+def test_what_a_policy_does_in_a_space_is_said_without_gymnasium():
+    assert actions_of(spaces.Discrete(4, start=2), "it") == Numbers(4, 2, "int64")
+    assert actions_of(spaces.Box(-1, 1, (1, 2)), "it") == Box((-1, -1), (1, 1), (1, 2))

@@ -33,7 +33,7 @@ def test_one_candidate_is_a_grid():
     ],
 )
 def test_values_are_split_at_commas_outside_of_brackets_and_quotes(text, values):
-    assert parse_values(text) == ("a.x", values)
+    assert parse_values(text, "--grid") == ("a.x", values)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_values_are_split_at_commas_outside_of_brackets_and_quotes(text, values)
         ([["a.x=1", "a.x=2"]], r"a\.x is given twice in --grid"),
         ([["a.x=1"], ["a.x=2"]], r"a\.x is given twice in --grid"),
         ([["a.set=1"]], r"a\.set is given in --set, too"),
-        ([["a.x=1,1"]], r"--grid has a candidate twice: a\.x=1"),
+        ([["a.x=1,1"]], r"--grid has the same twice: a\.x=1"),
         ([["federation.rounds=1,2"]], "all get the same; see --rounds"),
         ([["seed=1,2"]], "seed cannot be in a grid"),
         ([["algorithm.name=fedkl,fedavg"]], r"algorithm\.name cannot be in a grid"),

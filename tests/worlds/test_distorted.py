@@ -173,6 +173,14 @@ def test_two_tables_share_the_code_that_is_compiled():
     assert jax.tree.structure(one) == jax.tree.structure(two)
 
 
+def test_two_tables_of_an_environment_share_the_code_that_is_compiled():
+    one, two = (
+        task_of(fedkl.preset("gym:Pendulum-v1", set={"world.clients.gravity": gravity}))
+        for gravity in (3, [5, 15])
+    )
+    assert jax.tree.structure(one) == jax.tree.structure(two)
+
+
 def test_a_wrapped_world_is_like_the_one_inside():
     world = wrapped(Chain, observation_noise=0.1)
     assert (world.observation_size, world.horizon) == (Chain.observation_size, Chain.horizon)

@@ -38,6 +38,8 @@ def drawn(value, n, word=GRAVITY, key=KEY, dtype=np.float64):
         ([1, 2], OFFSET, [[1, 1], [2, 2], [1, 1], [2, 2]]),
         ([[1, 2], [3, 4]], OFFSET, [[1, 2], [3, 4], [1, 2], [3, 4]]),
         ({"linspace": [0, 3]}, OFFSET, [[0, 0], [1, 1], [2, 2], [3, 3]]),
+        ({"linspace": [[0, 1], [3, 1]]}, OFFSET, [[0, 1], [1, 1], [2, 1], [3, 1]]),
+        ({"linspace": [[0, 3], 3]}, OFFSET, [[0, 3], [1, 3], [2, 3], [3, 3]]),
         ({"linspace": [0, 5]}, DELAY, [0, 2, 3, 5]),
         (np.float32(7), GRAVITY, [7, 7, 7, 7]),
         (np.array([5, 6]), GRAVITY, [5, 6, 5, 6]),

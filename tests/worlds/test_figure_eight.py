@@ -169,7 +169,7 @@ def test_a_wrong_setting_of_the_environment_is_named(settings, sentence):
 def test_a_missing_pettingzoo_is_answered_with_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "fedkl.simulators.figure_eight.environment", raising=False)
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    with pytest.raises(fedkl.UserError, match=r"fedkl\[sumo\]"):
+    with pytest.raises(fedkl.UserError, match=r"\.\[sumo\]"):
         parallel_env()
 
 

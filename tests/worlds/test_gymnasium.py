@@ -134,5 +134,5 @@ def test_without_gymnasium_there_is_a_sentence_that_says_what_to_install(monkeyp
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "fedkl.simulators.spaces", raising=False)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(UserError, match=r"pip install 'fedkl\[gymnasium\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[gymnasium\]'"):
         Gymnasium()

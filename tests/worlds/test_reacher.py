@@ -237,5 +237,5 @@ def test_without_mujoco_the_error_names_the_extra(monkeypatch, missing):
         monkeypatch.setitem(sys.modules, "mujoco", None)
     else:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install fedkl\[mujoco\]"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[mujoco\]'"):
         load_model()

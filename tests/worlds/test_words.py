@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fedkl.worlds.words import LONGEST_DELAY, About, Word, did_you_mean, distortions, words_in
+from fedkl.worlds.words import LONGEST_DELAY, About, Word, distortions, words_in
 
 
 class Params(NamedTuple):
@@ -33,8 +33,3 @@ def test_nothing_can_be_added_to_discrete_actions():
     assert offset.shape == (3,)
     delay = distortions(None)[-1]
     assert (delay.whole, delay.low, delay.high) == (True, 0, LONGEST_DELAY)
-
-
-def test_a_name_that_nobody_could_have_meant_is_answered_with_nothing():
-    assert did_you_mean("gravty", ["gravity", "mass"]) == " (did you mean gravity?)"
-    assert did_you_mean("colour", ["gravity", "mass"]) == ""

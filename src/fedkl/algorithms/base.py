@@ -14,6 +14,7 @@ import equinox as eqx
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from fedkl.arrays import Array
+from fedkl.errors import UserError
 from fedkl.learning.adaptation import Coefficient
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
@@ -24,11 +25,12 @@ from fedkl.learning.sharing import Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.registry import Registry
 from fedkl.settings import setting
+from fedkl.texts import did_you_mean
 
 ALGORITHMS = Registry("algorithm")
-register_algorithm = ALGORITHMS.register
 
 P = TypeVar("P", bound=PyTree)
+A = TypeVar("A", bound=type)
 
 
 class Ended(NamedTuple):
@@ -155,3 +157,25 @@ class Algorithm(eqx.Module):
             clients: N, how many there are in the federation.
         """
         return shared
+
+
+def register_algorithm(cls: A) -> A:
+    """Adds an algorithm under its `name`.
+
+    Raises:
+        UserError: it has no name, or another's; or it has a method that nothing calls.
+    """
+    hooks = [name for name in vars(Algorithm) if not name.startswith("_") and _method(name)]
+    for name, value in vars(cls).items():
+        ours = name.startswith("_") or hasattr(Algorithm, name) or isinstance(value, property)
+        if not ours and hasattr(value, "__get__"):
+            raise UserError(
+                f"nothing calls the method `{name}` of {cls.__qualname__}"
+                f"{did_you_mean(name, hooks)}: an algorithm's hooks are {', '.join(hooks)}, and a "
+                "helper's name begins with an underscore"
+            )
+    return ALGORITHMS.register(cls)
+
+
+def _method(name: str) -> bool:
+    return hasattr(vars(Algorithm)[name], "__get__")

@@ -1,5 +1,20 @@
 """The command line: parses, calls, prints."""
 
-from fedkl.cli.main import main
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command and exits; see `fedkl.cli.command`."""
+    try:
+        # Here, because importing takes a while in which somebody may change their mind.
+        from fedkl.cli.command import run
+
+        run(arguments)
+    except KeyboardInterrupt:
+        print("fedkl: interrupted", file=sys.stderr)
+        sys.exit(130)
+
 
 __all__ = ["main"]

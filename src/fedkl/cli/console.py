@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console as _Console
+from rich.text import Text
+
+from fedkl.texts import printable
+
+_WIDTH = 100
+"""Of what is no terminal, if COLUMNS does not say."""
+
+
+class Console(_Console):
+    """A console on which text from files cannot command the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
 
 out = Console(markup=False)
+"""What was asked for."""
 err = Console(markup=False)
+"""What went wrong."""
+talk = out
+"""What goes on meanwhile: stdout, or stderr where a machine reads stdout."""
 
 
 def open_streams() -> None:
     """Prints on the standard streams of this moment from now on."""
-    global out, err
+    global out, err, talk
     out, err = _console(sys.stdout), _console(sys.stderr)
+    talk = out
+
+
+def leave_stdout_alone() -> None:
+    """From now on stdout has only what was asked for."""
+    global talk
+    talk = err
 
 
 def say(message: str) -> None:
@@ -22,8 +48,23 @@ def say(message: str) -> None:
     err.print(f"fedkl: {message}", soft_wrap=True)
 
 
+def warn(message: str) -> None:
+    """Says what is not as it should be."""
+    say(f"warning: {message}")
+
+
 def _console(stream: TextIO | None) -> Console:
-    """Plain text, at least 100 columns wide where there is no terminal to measure."""
+    """Plain text; colours and the width of a terminal are rich's, as are NO_COLOR and TERM."""
     # A stream that whoever started us has closed is None.
-    width = None if stream is not None and stream.isatty() else 100
-    return Console(file=stream, quiet=stream is None, highlight=False, markup=False, width=width)
+    width = None
+    if stream is None or not stream.isatty():
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() and int(columns) else _WIDTH
+    return Console(
+        file=stream,
+        quiet=stream is None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=width,
+    )

@@ -6,17 +6,17 @@ import argparse
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
-from fedkl import config
-from fedkl.cli import console
+from fedkl import config, tables
+from fedkl.cli import console, output
 from fedkl.cli.options import settings_of
-from fedkl.runs import strict_json
+from fedkl.errors import UserError
 from fedkl.runs.clients_table import columns
 from fedkl.worlds import Reacher, SharedWorld, SoloWorld, World
 from fedkl.worlds.reacher_params import REACH
 
 _WIDTH = 80
+"""Of the tables, at the most."""
 _FIRST = 8
 """Clients in the table."""
 
@@ -29,13 +29,24 @@ def describe(options: argparse.Namespace) -> None:
     chosen = config.preset(
         options.preset, seed=options.seed, set=settings_of(options), plugins=options.plugin
     )
+    if options.plot is not None and isinstance(chosen.world, SharedWorld):
+        raise UserError(
+            f"--plot: the clients of the world {chosen.world.name} share one simulation and differ "
+            "by their place in it: there is nothing to draw"
+        )
     words = chosen.clients()
-    if options.json:
-        console.out.print(strict_json.encode(_facts(chosen, words)).decode(), soft_wrap=True)
-    else:
+    table = columns(words)
+    rows = [
+        {"client": client} | {name: float(column[client]) for name, column in table.items()}
+        for client in range(chosen.federation.clients)
+    ]
+    for_people = not output.answered(options, _facts(chosen, words), rows)
+    if for_people:
         _show(chosen, words)
     if options.plot is not None:
         _plot(options, chosen, words)
+        if for_people:
+            console.out.print(f"\nfigure: {options.plot}", soft_wrap=True)
 
 
 def _facts(chosen: config.Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -73,56 +84,70 @@ def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
         console.out.print("They share one simulation, and differ by their place in it.")
         return
     assert isinstance(world, World | SoloWorld)
-    table = columns(words)
+    table = _together(columns(words), _nominal(chosen))
     if not table:
         console.out.print("All of them are alike.")
     else:
         console.out.print("\n[world.clients]")
         for name, draw in world.differences.given:
-            console.out.print(f"{name} = {draw.text()}", width=_WIDTH)
+            console.out.print(f"{name} = {draw.text()}", width=_width())
         console.out.print()
-        console.out.print(_statistics(chosen, table))
+        tables.show(_statistics(chosen, table), console.out)
         console.out.print()
         _show_first(table, number)
     if others := _others(chosen, words):
         also = "also " if table else ""
-        console.out.print(f"\nThey could {also}differ in: {', '.join(others)}", width=_WIDTH)
+        console.out.print(f"\nThey could {also}differ in: {', '.join(others)}", width=_width())
 
 
-def _statistics(chosen: config.Config, table: dict[str, np.ndarray]) -> Table:
-    given, nominal = _given(chosen), _nominal(chosen)
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("word", "nominal", "min", "mean", "max", "given by"):
-        numeric = title not in ("word", "given by")
-        result.add_column(title, justify="right" if numeric else "left", no_wrap=True)
+def _together(table: dict[str, np.ndarray], nominal: dict[str, float]) -> dict[str, np.ndarray]:
+    """Entries of a vector that are the same for every client in one column, such as `low_0..8`."""
+    result: dict[str, np.ndarray] = {}
+    first = last = ""
     for name, column in table.items():
-        known = _text(nominal[name]) if name in nominal else ""
-        numbers = (column.min(), column.mean(dtype=np.float64), column.max())
-        result.add_row(name, known, *map(_text, numbers), given.get(name, "the world"))
+        word, _, entry = name.rpartition("_")
+        begun, _, since = first.rpartition("_")
+        same = last and word == begun and entry.isdigit() and since.isdigit()
+        same = same and nominal.get(name) == nominal.get(first)
+        if same and np.array_equal(column, result[last]):
+            del result[last]
+            last = f"{word}_{since}..{entry}"
+        else:
+            first = last = name
+        result[last] = column
     return result
+
+
+def _statistics(chosen: config.Config, table: dict[str, np.ndarray]) -> tables.Table:
+    given, nominal = _given(chosen), _nominal(chosen)
+    rows = []
+    for name, column in table.items():
+        one = name.partition("..")[0]
+        known = _text(nominal[one]) if one in nominal else ""
+        numbers = (column.min(), column.mean(dtype=np.float64), column.max())
+        rows.append((name, known, *map(_text, numbers), given.get(one, "the world")))
+    return tables.Table(("word", "nominal", "min", "mean", "max", "given by"), rows, (0, 5))
 
 
 def _show_first(table: dict[str, np.ndarray], number: int) -> None:
     """The first clients, with as many columns as fit."""
     first = {"client": np.arange(min(number, _FIRST))} | {k: x[:_FIRST] for k, x in table.items()}
-    result, used = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0)), 0
-    shown: list[list[str]] = []
+    used = -2
+    shown: dict[str, list[str]] = {}
     left_out: list[str] = []
     for name, column in first.items():
         texts = [_text(x) for x in column]
         used += max(len(name), *map(len, texts)) + 2
-        if used > _WIDTH or left_out:
+        if used > _width() or left_out:
             left_out.append(name)
             continue
-        result.add_column(name, justify="right", no_wrap=True)
-        shown.append(texts)
-    for row in zip(*shown, strict=True):
-        result.add_row(*row)
-    console.out.print(result)
+        shown[name] = texts
+    rows = [*zip(*shown.values(), strict=True)]
+    tables.show(tables.Table([*shown], rows, ()), console.out)
     more = [f"{number - _FIRST} more clients"] if number > _FIRST else []
     more += [f"more columns: {', '.join(left_out)}"] if left_out else []
     if more:
-        console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_WIDTH)
+        console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_width())
 
 
 def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, np.ndarray]) -> None:
@@ -140,8 +165,6 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
     title = f"{chosen.preset or chosen.world.name}: {chosen.federation.clients} clients, seed "
     known = {word.name: word.nominal for word in _vocabulary(chosen)}
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
-    if not options.json:
-        console.out.print(f"\nfigure: {options.plot}", soft_wrap=True)
 
 
 def _vocabulary(chosen: config.Config) -> tuple[Any, ...]:
@@ -173,6 +196,10 @@ def _others(chosen: config.Config, words: dict[str, np.ndarray]) -> list[str]:
     """What the world has beside that."""
     taken = words.keys() | set(_given(chosen).values())
     return [word.name for word in _vocabulary(chosen) if word.name not in taken]
+
+
+def _width() -> int:
+    return min(_WIDTH, console.out.width)
 
 
 def _text(value: Any) -> str:

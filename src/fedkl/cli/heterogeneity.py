@@ -6,14 +6,14 @@ import argparse
 from dataclasses import replace
 
 import numpy as np
-from rich.table import Table
 
-from fedkl import compilation, training
-from fedkl.cli import console
+from fedkl import compilation, tables, training
+from fedkl.cli import console, output
+from fedkl.cli.federation import require_trust
 from fedkl.config import Config, from_mapping
 from fedkl.errors import UserError
 from fedkl.progress import RoundProgress
-from fedkl.runs import RunDirectory, strict_json
+from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation
 from fedkl.server.measuring import LevelRecord, rows
 
@@ -35,42 +35,44 @@ def heterogeneity(options: argparse.Namespace) -> None:
     found = rows(measured.levels())
     if not found:
         raise UserError("no client could be measured")
-    if options.json:
-        result = {
-            "round": t,
-            "trajectories": federation.config.heterogeneity.trajectories,
-            "steps": measured.steps,
-            "bytes": measured.bytes,
-            "clients": found,
-        }
-        console.out.print(strict_json.encode(result).decode(), soft_wrap=True)
-    else:
+    result = {
+        "round": t,
+        "trajectories": federation.config.heterogeneity.trajectories,
+        "steps": measured.steps,
+        "bytes": measured.bytes,
+        "clients": found,
+    }
+    for_people = not output.answered(options, result, found)
+    if for_people:
         _show(found, f"after round {t}, {len(found)} of {n} clients")
     if options.plot is not None:
         from fedkl.report.heterogeneity import write_figure
 
         write_figure(options.plot, found, f"{options.run.name}, after round {t}")
-        if not options.json:
+        if for_people:
             console.out.print(f"figure: {options.plot}", soft_wrap=True)
 
 
 def _federation(options: argparse.Namespace) -> Federation:
     """The run's federation as it was after the round that is asked for."""
     run = RunDirectory.open(options.run)
+    require_trust(run, options)
     config = _config(run, options)
-    federation = training.load(run, console.say, Federation(config))
-    done = int(federation.state.round)
-    if options.round is None or options.round == done:
-        return federation
-    if not 0 <= options.round <= done:
+    finished = run.metrics.read()
+    done = finished[-1]["round"] if finished else 0
+    if options.round is not None and not 0 <= options.round <= done:
         raise UserError(f"--round must be from 0 to {done}, where the run stands")
+    if options.round is not None:
+        config = replace(config, evaluation=replace(config.evaluation, every=10**9))
+    federation = training.load(
+        run, console.say, Federation(config), options.round, accept=options.accept_changes
+    )
     # Only the last rounds are kept; the others follow from the config.
-    federation.engine.close()
-    again = Federation(replace(config, evaluation=replace(config.evaluation, every=10**9)))
-    with RoundProgress(console.err, options.round) as progress:
-        while int(again.state.round) < options.round:
-            progress.show(again.run_round())
-    return again
+    if options.round is not None and int(federation.state.round) < options.round:
+        with RoundProgress(console.err, options.round) as progress:
+            while int(federation.state.round) < options.round:
+                progress.show(federation.run_round())
+    return federation
 
 
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
@@ -83,28 +85,36 @@ def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
 
 def _show(found: list[LevelRecord], title: str) -> None:
     """A table of those who differ most and least, and what holds for all."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("client", "||DA||", "||DB||", "ratio", "G", "alignment"):
-        table.add_column(name, justify="right")
-    ordered = sorted(found, key=lambda row: row["learning_potential"])
+    titles = ("client", "||DA||", "||DB||", "ratio", "G", "alignment")
+    lines: list[tuple[str, ...]] = []
+    ordered = sorted(found, key=lambda row: -row["learning_potential"])
     shown = ordered if len(ordered) <= 2 * _FIRST else [*ordered[:_FIRST], *ordered[-_FIRST:]]
     for i, row in enumerate(shown):
         if i == _FIRST and len(shown) < len(ordered):
-            table.add_row(*["..."] * 6)
+            lines.append(("...",) * len(titles))
         ratio = row["ratio"]
-        table.add_row(
-            str(row["client"]),
-            f"{row['advantage']:.4g}",
-            f"{row['heterogeneity']:.4g}",
-            "-" if ratio is None else f"{ratio:.3g}",
-            f"{row['learning_potential']:.4g}",
-            f"{row['alignment']:.4g}",
+        lines.append(
+            (
+                str(row["client"]),
+                f"{row['advantage']:.4g}",
+                f"{row['heterogeneity']:.4g}",
+                "-" if ratio is None or row["heterogeneity"] < 0 else f"{ratio:.3g}",
+                f"{row['learning_potential']:.4g}",
+                f"{row['alignment']:.4g}",
+            )
         )
-    console.out.print(table)
+    tables.show(tables.Table(titles, lines, (), title), console.out)
     measured = {
         "G": np.array([row["learning_potential"] for row in found]),
         "alignment": np.array([row["alignment"] for row in found]),
     }
+    noisy = sum(min(row["advantage"], row["heterogeneity"]) < 0 for row in found)
+    if noisy:
+        console.out.print(
+            f"Norms below 0 ({noisy} of {len(found)} clients) are noise around small ones: a "
+            "square came out below 0. More --trajectories help.",
+            width=min(80, console.out.width),
+        )
     for name, values in measured.items():
         below = int((values < 0).sum())
         console.out.print(f"{name}: mean {values.mean():.4g}, below 0 for {below} of {len(found)}")

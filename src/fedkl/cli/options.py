@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from fedkl import config
 from fedkl.errors import UserError
+from fedkl.texts import described, folder_name
+
+_ELSEWHERE = ("algorithm.name", "seed", "federation.rounds", "world.name")
+"""Settings that a run's name has in another place, or that say only how long it is."""
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that --set and --rounds give."""
+    """The settings that --set and --rounds give.
+
+    Raises:
+        UserError: both say how many rounds.
+    """
     settings = dict(config.parse_assignment(text) for text in options.set)
     if options.rounds is not None:
+        if (given := settings.get("federation.rounds")) is not None:
+            raise UserError(
+                f"federation.rounds is given twice: as {given!r} and as {options.rounds!r}"
+            )
         settings["federation.rounds"] = options.rounds
     return settings
+
+
+def run_named(options: argparse.Namespace, chosen: config.Config) -> Path:
+    """Where a run is kept, if nobody says so: the name says what is trained.
+
+    Args:
+        options: of the command.
+        chosen: the config that they give.
+    """
+    base = Path(options.preset).name.removesuffix(".toml")
+    settings = settings_of(options)
+    if "world.name" in settings:
+        base = f"{chosen.world.name}-from-{base}"
+    own = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
+    name = folder_name(base, chosen.algorithm.name, *described(own))
+    return Path("runs") / f"{name}-seed{chosen.seed}"
 
 
 def seeds_of(options: argparse.Namespace) -> tuple[int, ...]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fedkl.cli import console
+from fedkl import tables
+from fedkl.cli import console, output
 from fedkl.errors import UserError
 from fedkl.progress import bar
-from fedkl.runs import strict_json
 from fedkl.tabular import Family, families, load, optimum, verification
 from fedkl.tabular.claims import CLAIMS, Claim
 from fedkl.tabular.iteration import Trajectory
@@ -46,15 +46,14 @@ def verify(options: argparse.Namespace) -> None:
     family = None if options.family is None else _one_family(options.family)
     with bar(console.err, "families", options.families) as show:
         results = verification.verify(options.families, options.seed, claims, show, family)
-    if options.json:
-        record = {
-            "families": options.families,
-            "family": options.family,
-            "seed": options.seed,
-            "claims": [result.record() for result in results],
-        }
-        console.out.print(strict_json.encode(record, indent=2).decode(), soft_wrap=True)
-    else:
+    claims_of = [result.record() for result in results]
+    record = {
+        "families": options.families,
+        "family": options.family,
+        "seed": options.seed,
+        "claims": claims_of,
+    }
+    if not output.answered(options, record, claims_of):
         _print_claims(results, options.family)
     if wrong := [result.claim.name for result in results if result.contradicts]:
         console.say(f"this contradicts docs/theory.md: {', '.join(wrong)}")
@@ -73,24 +72,22 @@ def iterate(options: argparse.Namespace) -> None:
     path = run_rounds(family, options.algorithm, options.rounds, weights=weights)
     best = optimum.search(family)
     share = best.share(path.returns[0], path.returns)
-    if options.json:
-        record = {
-            "algorithm": options.algorithm,
-            "family": options.family,
-            "settings": settings,
-            "participants": options.participants,
-            "returns": path.returns,
-            "share_of_possible_improvement": share,
-            "guarantees": path.guarantees,
-            "share_of_agents_that_moved": path.moved,
-            "tv_max": path.tv_max,
-            "monotone": path.monotone,
-            "best_return_found": best.found,
-            "ceiling": best.ceiling,
-            "policy": path.policy,
-        }
-        console.out.print(strict_json.encode(record).decode(), soft_wrap=True)
-    else:
+    record = {
+        "algorithm": options.algorithm,
+        "family": options.family,
+        "settings": settings,
+        "participants": options.participants,
+        "returns": path.returns,
+        "share_of_possible_improvement": share,
+        "guarantees": path.guarantees,
+        "share_of_agents_that_moved": path.moved,
+        "tv_max": path.tv_max,
+        "monotone": path.monotone,
+        "best_return_found": best.found,
+        "ceiling": best.ceiling,
+        "policy": path.policy,
+    }
+    if not output.answered(options, record, _rows(path, share)):
         _print_rounds(options.algorithm, path, share, best)
 
 
@@ -145,17 +142,19 @@ def _claims(names: Sequence[str]) -> Sequence[Claim]:
 
 
 def _print_claims(results: Sequence[Result], family: str | None) -> None:
-    header = f"{'claim':<28}{'checks':>9}{'violations':>12}{'penalty/gap':>18}  verdict"
-    console.out.print(header)
-    for result in results:
-        claim = result.claim
-        tight = "" if result.tightest is None else f"{result.tightest:.2f} | {result.typical:.1f}"
-        console.out.print(
-            f"{claim.name:<28}{result.checks:>9,} {result.violations:>11,} {tight:>17}  "
+    titles = ("claim", "checks", "violations", "penalty/gap", "verdict")
+    rows = [
+        (
+            result.claim.name,
+            f"{result.checks:,}",
+            f"{result.violations:,}",
+            "" if result.tightest is None else f"{result.tightest:.2f} | {result.typical:.1f}",
             f"{result.outcome}{_remark(result)}",
-            soft_wrap=True,
         )
-        console.out.print(f"    {claim.source}: {claim.statement}", soft_wrap=True)
+        for result in results
+    ]
+    below = [f"{result.claim.source}: {result.claim.statement}" for result in results]
+    tables.show(tables.Table(titles, rows, (0, 4), notes=below), console.out)
     console.out.print(
         "\npenalty/gap: what a bound takes off over what it has to cover, least | median; 1 is "
         "attained, less is too little.\npromises: to how many policies a bound promises an "
@@ -177,15 +176,17 @@ def _print_rounds(
     algorithm: str, path: Trajectory, share: FloatArray, best: optimum.Optimum
 ) -> None:
     rounds = len(path.returns) - 1
-    columns = f"{'round':>7}{'return':>16}{'share':>9}{'guaranteed':>14}"
-    console.out.print(f"{columns}{'agents moved':>14}{'TV max':>10}")
+    lines = []
     for index in _shown(rounds):
-        line = f"{index:>7} {path.returns[index]:>15.5f} {share[index]:>8.3f}"
+        cells = [str(index), f"{path.returns[index]:.5f}", f"{share[index]:.3f}", "", "", ""]
         if index:
             promised = path.guarantees[index - 1]
             guarantee = "nothing" if np.isnan(promised) else f"{promised:.3g}"
-            line += f"{guarantee:>14}{path.moved[index - 1]:>14.0%}{path.tv_max[index - 1]:>10.4f}"
-        console.out.print(line, soft_wrap=True)
+            moved = f"{path.moved[index - 1]:.0%}"
+            cells[3:] = [guarantee, moved, f"{path.tv_max[index - 1]:.4f}"]
+        lines.append(cells)
+    titles = ("round", "return", "share", "guaranteed", "agents moved", "TV max")
+    tables.show(tables.Table(titles, lines, ()), console.out)
     kept = "no round lost anything" if path.monotone else "some rounds lost"
     console.out.print(
         f"{algorithm}: return {path.returns[0]:.5f} to {path.returns[-1]:.5f} in {rounds} rounds, "
@@ -194,6 +195,23 @@ def _print_rounds(
         f"{best.ceiling:.5f}.",
         soft_wrap=True,
     )
+
+
+def _rows(path: Trajectory, share: FloatArray) -> list[dict[str, Any]]:
+    """What each round came to, for machines."""
+    rows = []
+    for index, (reached, part) in enumerate(zip(path.returns, share, strict=True)):
+        after = {
+            "guarantee": path.guarantees,
+            "share_of_agents_that_moved": path.moved,
+            "tv_max": path.tv_max,
+        }
+        row: dict[str, Any] = {"round": index, "return": float(reached), "share": float(part)}
+        for name, values in after.items():
+            known = index > 0 and not np.isnan(values[index - 1])
+            row[name] = float(values[index - 1]) if known else None
+        rows.append(row)
+    return rows
 
 
 def _shown(rounds: int) -> list[int]:

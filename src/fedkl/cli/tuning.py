@@ -6,19 +6,21 @@ import argparse
 import math
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from fedkl import config, workers
-from fedkl.cli import console
+from fedkl import config, tables
+from fedkl.cli import cluster, console, output
 from fedkl.cli.options import seeds_of, settings_of
+from fedkl.cli.several import say, with_bar
 from fedkl.errors import UserError
-from fedkl.progress import bar
+from fedkl.runs import strict_json
+from fedkl.texts import plain, short_keys
 from fedkl.tuning import d_global, halving, results
-from fedkl.tuning.grid import describe, parse_grids, plain
+from fedkl.tuning.grid import describe, parse_grids
 from fedkl.tuning.plan import Plan, read_plan, rungs
+from fedkl.workers import Place
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -41,25 +43,35 @@ def tune(options: argparse.Namespace) -> None:
         evaluated_every=every,
         candidates=tuple(candidates),
     )
-    halving.create(options.run, plan, configure)
-    go_on_tuning(options.run)
+    with cluster.place(options) as place:
+        halving.create(options.run, plan, configure)
+        _go_on_tuning(options.run, place, options)
 
 
-def go_on_tuning(path: Path) -> None:
+def go_on_tuning(path: Path, place: Place | None) -> None:
     """Goes on with a tuning, and prints the table of what was tried."""
+    _go_on_tuning(path, place, argparse.Namespace(json=False, csv=False))
+
+
+def _go_on_tuning(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     plan = read_plan(path)
     numbers = range(len(plan.candidates))
     runs = [path / plan.name_of(number, seed) for number in numbers for seed in plan.seeds]
-    with bar(console.out, f"{len(runs)} runs, round", plan.rounds) as show_done:
-        came_to = halving.go_on(
-            path, plan, show=_show, tick=lambda: show_done(workers.rounds_done(runs))
-        )
+    came_to = with_bar(runs, partial(halving.go_on, path, plan, place=place), plan.rounds)
     everything = results.tried(path, plan, came_to)
     winner = results.write_tried(path, plan, came_to, everything)
     best = results.write_best(path, plan, plan.algorithm, winner.settings)
-    console.out.print(_table(plan, everything, winner))
+    written = strict_json.decode((path / results.TRIED).read_bytes())
+    rows = [
+        {"number": one.number, **one.settings}
+        | {f"round {rung}": one.means.get(rung) for rung in plan.rungs}
+        | {"env_steps": sum(one.env_steps), "outcome": _outcome(plan, one, winner)}
+        for one in everything
+    ]
+    if not output.answered(options, written, rows):
+        tables.show(_table(plan, everything, winner), console.out)
     steps = sum(sum(one.env_steps) for one in everything)
-    _show(
+    say(
         f"best for {plan.algorithm}: {describe(winner.settings)}; {steps:,} environment steps "
         f"for all; written to {best}{_but_not(plan.settings)}"
     )
@@ -92,24 +104,21 @@ def tune_d_global(options: argparse.Namespace) -> None:
         d_local_factor=options.d_local_factor,
     )
     own = {"algorithm.distance": distance}
-    d_global.create(options.run, plan, lambda seed: configure(d_global.ALGORITHM, seed, own))
-    go_on_measurement(options.run)
+    with cluster.place(options) as place:
+        d_global.create(options.run, plan, lambda seed: configure(d_global.ALGORITHM, seed, own))
+        go_on_measurement(options.run, place)
 
 
-def go_on_measurement(path: Path) -> None:
+def go_on_measurement(path: Path, place: Place | None) -> None:
     """Goes on with the measurement that d_global is made from, and says what came out."""
     plan = d_global.read_plan(path)
-    runs = plan.runs(path)
-    with bar(console.out, f"{len(runs)} runs, round", plan.rounds * len(runs)) as show_done:
-        measured = d_global.go_on(
-            path, plan, show=_show, tick=lambda: show_done(workers.rounds_done(runs))
-        )
+    measured = with_bar(plan.runs(path), partial(d_global.go_on, path, plan, place=place))
     best = results.write_best(path, plan, "fedkl", measured.settings)
-    _show(
+    say(
         f"without the global penalty, with learner.d_local={plan.d_local:g}: mean distance "
         f"({plan.distance}) {measured.distance:.4g} over {measured.rounds} rounds"
     )
-    _show(f"for fedkl: {describe(measured.settings)}; written to {best}{_but_not(plan.settings)}")
+    say(f"for fedkl: {describe(measured.settings)}; written to {best}{_but_not(plan.settings)}")
 
 
 def _origin(options: argparse.Namespace) -> dict[str, Any]:
@@ -128,32 +137,28 @@ def _but_not(settings: Sequence[str]) -> str:
     return f" (without --set {shlex.join(settings)})" if settings else ""
 
 
-def _show(line: str) -> None:
-    console.out.print(line, soft_wrap=True)
-
-
-def _table(plan: Plan, everything: Sequence[results.Tried], winner: results.Tried) -> Table:
+def _table(plan: Plan, everything: Sequence[results.Tried], winner: results.Tried) -> tables.Table:
     """A row for each candidate: its settings, its scores, what it cost, how it ended."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", justify="right")
     keys = list(plan.candidates[0])
-    names = [key.rpartition(".")[2] for key in keys]
-    for key, name in zip(keys, names, strict=True):
-        table.add_column(name if names.count(name) == 1 else key, overflow="fold")
-    for rung in plan.rungs:
-        table.add_column(f"round {rung}", justify="right")
-    table.add_column("steps", justify="right")
-    table.add_column("")
-    for one in everything:
-        dropped = plan.rungs[-1] not in one.rungs
-        table.add_row(
+    titles = ["", *short_keys(keys).values(), *(f"round {rung}" for rung in plan.rungs)]
+    rows = [
+        (
             str(one.number),
             *(plain(value) for value in one.settings.values()),
             *(_number(one.means.get(rung)) for rung in plan.rungs),
             f"{sum(one.env_steps):,}",
-            "dropped" if dropped else "best" if one is winner else "",
+            _outcome(plan, one, winner),
         )
-    return table
+        for one in everything
+    ]
+    words = [*range(1, 1 + len(keys)), len(titles) + 1]
+    return tables.Table((*titles, "steps", ""), rows, words)
+
+
+def _outcome(plan: Plan, one: results.Tried, winner: results.Tried) -> str:
+    if plan.rungs[-1] not in one.rungs:
+        return "dropped"
+    return "best" if one is winner else ""
 
 
 def _number(score: float | None) -> str:

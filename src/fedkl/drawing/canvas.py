@@ -41,7 +41,7 @@ def require_pillow() -> None:
         import PIL  # noqa: F401
     except ImportError as error:
         raise UserError(
-            "drawing needs Pillow; install it with `pip install 'fedkl[video]'`"
+            "drawing needs Pillow; install it with `pip install -e '.[video]'`"
         ) from error
 
 

@@ -12,19 +12,17 @@ from fedkl.worlds.reacher import LINK_LENGTH, TIP_REACH
 from fedkl.worlds.reacher_params import REACH
 
 _SIZE = 480
-_STRIP = 32
-"""The height of the caption above the field, in pixels."""
-
 _FIELD = 0.23
 _GROUND, _RIM = (238, 240, 243), (208, 213, 219)
 _BOX, _BOX_RIM = (248, 230, 214), (229, 187, 152)
 _ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255, 255, 255)
 
+LEGEND = (("fingertip", _TIP), ("target", _TARGET), ("where its targets are", _BOX_RIM))
+
 
 def draw(
     q: ArrayLike,
     target: ArrayLike,
-    caption: str = "",
     box: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Frame:
     """One frame: the arm, its target, and the disc in which targets lie.
@@ -32,7 +30,6 @@ def draw(
     Args:
         q: the joint angles.
         target: where the target is.
-        caption: written above the field, in one line.
         box: the corners, low and high, between which the client's targets spawn.
 
     Returns:
@@ -56,7 +53,6 @@ def draw(
         canvas.circle(joint, 0.0055, _WHITE)
     canvas.circle(tip, 0.0105, _WHITE)
     canvas.circle(tip, 0.0085, _TIP)
-    canvas.text((-_FIELD + 0.01, _FIELD + 0.014), caption, 16, anchor="lm")
     return canvas.image()
 
 
@@ -64,10 +60,10 @@ def _direction(angle: float) -> NDArray[np.float64]:
     return np.array([np.cos(angle), np.sin(angle)])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _background(box: tuple[float, float, float, float] | None) -> Canvas:
     """What stays the same through an episode."""
-    canvas = Canvas((_SIZE, _SIZE + _STRIP), (-_FIELD, -_FIELD), _SIZE / (2 * _FIELD))
+    canvas = Canvas((_SIZE, _SIZE), (-_FIELD, -_FIELD), _SIZE / (2 * _FIELD))
     canvas.circle((0, 0), REACH + 0.001, _RIM)
     canvas.circle((0, 0), REACH - 0.001, _GROUND)
     if box is not None:

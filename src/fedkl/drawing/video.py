@@ -23,6 +23,10 @@ SUFFIXES = (".mp4", ".gif")
 
 # Browsers slow a GIF down whose frames last less than two hundredths of a second.
 _GIF_FPS = 50
+LARGEST_GIF = 2_000_000
+"""Bytes; pages that show a larger one are slow to open."""
+_SMALLER = ((1, 1), (2, 1), (3, 1), (3, 0.75), (4, 0.6), (6, 0.5), (8, 0.4), (12, 0.3))
+"""Every so many frames, and the share of the size; the last is taken whatever it weighs."""
 _H264 = (
     *("-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart"),
     # Without these, players guess from the size what the colours mean.
@@ -54,7 +58,8 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float) -> None:
     """Writes a video, frame by frame as they come; whatever happens, it is whole or not there.
 
     Args:
-        path: ends in .mp4 (H.264, which every browser plays) or .gif (which plays forever).
+        path: ends in .mp4 (H.264, which every browser plays) or .gif (which plays forever, and has
+            fewer and smaller frames where it would exceed two megabytes).
         frames: RGB pictures of one size, even in width and height.
         fps: frames per second. A GIF cannot show more than 50: it then leaves out some, evenly.
 
@@ -85,7 +90,10 @@ class _FfmpegError(Exception):
 
 
 def _write_gif(video: Path, frames: Iterable[Frame], fps: float) -> None:
-    """The best 256 colours are known only at the end, so the frames wait on disk, losslessly."""
+    """The best 256 colours are known only at the end, so the frames wait on disk, losslessly.
+
+    What is too large is written again with fewer frames of the same length in all, then smaller.
+    """
     kept, palette = str(video.with_name("frames.mkv")), str(video.with_name("palette.png"))
     graph = f"fps={min(fps, _GIF_FPS)},split[frames][all];[all]palettegen[palette]"
     keep = ["-map", "[frames]", "-c:v", "ffv1", kept]
@@ -93,7 +101,12 @@ def _write_gif(video: Path, frames: Iterable[Frame], fps: float) -> None:
         frames, fps, ["-filter_complex", graph, *keep, "-map", "[palette]", "-update", "1", palette]
     )
     use = "paletteuse=dither=none:diff_mode=rectangle"
-    _run(["-i", kept, "-i", palette, "-lavfi", use, str(video)], [])
+    for every, scale in _SMALLER:
+        shown = f"fps={min(fps, _GIF_FPS) / every},scale=iw*{scale}:-1:flags=area[small]"
+        options = ["-y", "-lavfi", f"{shown};[small][1:v]{use}", str(video)]
+        _run(["-i", kept, "-i", palette, *options], [])
+        if video.stat().st_size < LARGEST_GIF:
+            return
 
 
 def _run_on_frames(frames: Iterable[Frame], fps: float, options: list[str]) -> None:
@@ -155,5 +168,5 @@ def _ffmpeg() -> str:
         return imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError) as error:
         raise UserError(
-            "writing videos needs imageio-ffmpeg; install it with `pip install 'fedkl[video]'`"
+            "writing videos needs imageio-ffmpeg; install it with `pip install -e '.[video]'`"
         ) from error

@@ -6,7 +6,7 @@ a round is pending until the server has accepted its update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
@@ -33,6 +33,8 @@ class Job(NamedTuple):
     have heard that its update was accepted: it goes on from its state of this round."""
     model: Model | None = None
     """What this client starts from, if not what all others do (its region's model)."""
+    round: int = 0
+    """How many rounds are over."""
 
 
 class Report(TypedDict, total=False):
@@ -40,12 +42,18 @@ class Report(TypedDict, total=False):
 
     simulators_replaced: int
     """Processes that died, hung or came to harm."""
+    actors_replaced: int
+    """Actors of a cluster that died, hung or were on a machine that was lost."""
 
 
 class Failure(NamedTuple):
     """Why there is no answer of a client."""
 
     reason: str
+    again: bool = True
+    """Whether it may help to ask again in the same round; not if nobody is there."""
+    lost: bool = False
+    """Whether it was lost on the way, there or back: the very same can be asked again."""
 
 
 @runtime_checkable
@@ -54,8 +62,11 @@ class Engine(Protocol):
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
-    ) -> Iterator[tuple[int, R | Failure]]:
+    ) -> Generator[tuple[int, R | Failure], None, None]:
         """Has the work done, and yields clients' answers as NumPy arrays, as they come.
+
+        It may begin at once, or when the first answer is asked for. Whoever has enough closes it:
+        what comes later is forgotten.
 
         A client that trains has a new state then, which is pending until `keep`; asked again before
         that, it starts from its own state once more. A client may fail to answer.
@@ -107,7 +118,8 @@ class Rows:
         """
         self._first = first
         self._own: dict[int, ClientState] = {}
-        self._pending: dict[int, ClientState] = {}
+        self.pending: dict[int, ClientState] = {}
+        """New states that the server has not accepted yet."""
 
     def own(self, client: int) -> ClientState:
         """A client's state as of its last accepted round."""
@@ -131,13 +143,13 @@ class Rows:
             return answer
         if problem := problem_with_state(self.own(client), after):
             return Failure(problem)
-        self._pending[client] = after
+        self.pending[client] = after
         return answer
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """What was pending for these clients becomes their own; the rest is forgotten."""
-        self._own |= {client: self._pending[client] for client in clients}
-        self._pending = {}
+        self._own |= {client: self.pending[client] for client in clients}
+        self.pending = {}
 
     def saved(self, oldest: int) -> None:
         """Nothing: the states are saved with the server's."""
@@ -148,7 +160,7 @@ class Rows:
 
     def restore(self, saved: Mapping[int, ClientState]) -> None:
         """Goes back to what `save` gave."""
-        self._own, self._pending = dict(saved), {}
+        self._own, self.pending = dict(saved), {}
 
 
 def parts_of(jobs: Sequence[Job], model: Model, width: int) -> list[tuple[Model, list[Job]]]:

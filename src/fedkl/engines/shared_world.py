@@ -7,7 +7,7 @@ critic is needed only when the next data are there, so it is fitted while the si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
@@ -134,7 +134,7 @@ class InSharedWorld(Rows):
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
-    ) -> Iterator[tuple[int, R | Failure]]:
+    ) -> Generator[tuple[int, R | Failure], None, None]:
         """Every client's answer; all act in the same episodes, whoever is asked."""
         (seed,) = seeds_of(key)
         answers: Iterator[tuple[int, Any]]

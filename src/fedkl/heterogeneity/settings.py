@@ -36,7 +36,11 @@ class HeterogeneitySettings(eqx.Module):
         static=True,
     )
     ridge: float = setting(
-        0.01, "ridge of the fitted advantages, relative to the mean square", above=0, static=True
+        1.0,
+        "ridge of the fitted advantages, relative to the mean square, times the number of "
+        "trajectories: with more of them less is needed, and its bias vanishes",
+        above=0,
+        static=True,
     )
 
     def __check_init__(self) -> None:
@@ -48,4 +52,5 @@ class HeterogeneitySettings(eqx.Module):
 
     def work(self) -> Measure:
         """What clients are asked."""
-        return Measure(self.trajectories, self.basis, self.features, self.length_scale, self.ridge)
+        ridge = self.ridge / self.trajectories
+        return Measure(self.trajectories, self.basis, self.features, self.length_scale, ridge)

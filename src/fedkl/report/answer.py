@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedkl.report.groups import Group
+from fedkl.report.groups import Group, drawn
+from fedkl.report.labels import telling
 from fedkl.report.runs import LoadedRun
 from fedkl.report.settings_view import differing, flat
 from fedkl.report.statistics import (
@@ -128,6 +129,11 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
             f"Only a sample of the clients was evaluated at a time ({of_them} of them), so means, "
             "worst clients and deviations are those of samples."
         )
+    if (shown := len(drawn(groups))) < len(groups):
+        found.append(
+            f"Figures show {shown} of the {len(groups)} groups, those that ended highest; tables "
+            "have all."
+        )
     if unequal := _unequal_settings(runs):
         found.append(
             "The runs differ in more than algorithm and seed, which may explain differences "
@@ -143,11 +149,10 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
 
 def _unequal_settings(runs: Sequence[LoadedRun]) -> list[str]:
     """The settings that differ although neither the algorithm nor the seed explains it."""
-    keys = [
-        key
-        for key in differing([flat(run.config) for run in runs])
-        if key != "seed" and not key.startswith("algorithm.")
-    ]
+    configs = [flat(run.config) for run in runs]
+    # What labels name is no secret, and what an algorithm alone has is its own.
+    named = ["seed", *telling(configs)]
+    keys = [k for k in differing(configs) if k not in named and not k.startswith("algorithm.")]
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
         same = [flat(run.config) for run in runs if run.algorithm == algorithm]
         keys += [key for key in differing(same) if key.startswith("algorithm.")]

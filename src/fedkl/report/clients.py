@@ -168,7 +168,7 @@ def _entries(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
     axes.scatter(at, rows.ravel(), s=10, color=BLUE, alpha=0.7, lw=0)
     if nominal is not None:
         axes.scatter(x, np.broadcast_to(nominal, x.shape), marker="_", s=300, color=VERMILLION)
-    axes.set_xticks(x)
+    axes.set_xticks(x[:: math.ceil(len(x) / 10)])
     axes.set_xlabel(f"entry of {word}")
 
 

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedkl.report.groups import MOST_POINTS, Group
+from fedkl.report.charts import Chart, Mark, draw_chart
+from fedkl.report.groups import MOST_POINTS, Group, Series, drawn
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import MANY, canvas, finish, limit, log_axis, mark_setting, plot
+from fedkl.report.plotting import MOST_SEEDS, canvas, label_axes
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
+from fedkl.report.values import Trace
 
 COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure
 
@@ -37,10 +39,10 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
     Returns:
         The pictures by name.
     """
+    groups = drawn(groups)
     with matplotlib_style():
         drawings = {
             "learning_curves": _learning_curves(groups, target),
-            "deterministic_curves": _deterministic_curves(groups),
             "worst_client": _worst_client(groups),
             "client_spread": _client_spread(groups),
             "client_returns": _client_returns(groups),
@@ -48,8 +50,8 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
             "kl_local": _kl_local(groups),
             "distance_global": _distance_global(groups),
             **_coefficients(groups),
-            "guarded": _trouble(groups, "guarded", "rolled-back iterations so far"),
-            "rejected": _trouble(groups, "rejected", "rejected updates so far"),
+            "guarded": _trouble(groups, "guarded"),
+            "rejected": _trouble(groups, "rejected"),
         }
         alike = (
             ("worst_client", "client_spread", "client_returns") if _clients_alike(groups) else ()
@@ -71,75 +73,43 @@ def _clients_alike(groups: Sequence[Group]) -> bool:
 
 
 def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing | None:
-    figure, axes = canvas(6.2, 3.7)
-    drawn = plot(axes, groups, "return_mean")
-    if not drawn:
-        return None
-    shades = colours(group.algorithm for group in groups)
-    label = "deterministic policy"
-    apart = len(groups) > MANY
-    for group in () if apart else groups:
-        deterministic = group.curves("deterministic_return_mean").thinned()
-        if deterministic.rounds.size:
-            x, y = deterministic.rounds, deterministic.iqm
-            axes.plot(x, y, color=shades[group.algorithm], lw=1, ls=(0, (4, 2)))
-            axes.plot([], [], color=MUTED, lw=1, ls=(0, (4, 2)), label=label)
-            label = "_"
-            drawn.append(y[None, :])
-    unfinished = [run for group in groups for run in group.left_out]
-    for run in unfinished:
-        axes.plot(run.rounds, run.series("return_mean"), "o:", ms=2, lw=1, c=shades[run.algorithm])
-    if target is not None:
-        axes.axhline(target, color=MUTED, lw=0.9, ls=":", label=f"target {minus(number(target))}")
-    note = limit(axes, groups, "return_mean", drawn, "low", target)
-    finish(axes, "mean return over clients")
-    dashed = "" if apart else " (solid) and with the mean action (dashed)"
-    caption = f"Return of the policy with its own exploration noise{dashed}, averaged over clients."
-    dotted = " Dotted lines are unfinished runs, which are not counted." if unfinished else ""
-    return Drawing(figure, caption + note + dotted)
-
-
-def _deterministic_curves(groups: Sequence[Group]) -> Drawing | None:
-    """A figure of their own where the dashed lines of many algorithms would tangle."""
-    key = "deterministic_return_mean"
-    if len(groups) <= MANY:
-        return None
-    figure, axes = canvas(6.2, 3.7)
-    drawn = plot(axes, groups, key)
-    if not drawn:
-        return None
-    note = limit(axes, groups, key, drawn, "low")
-    finish(axes, "mean return over clients")
-    caption = "Return of the policy with the mean action, averaged over clients."
-    return Drawing(figure, caption + note)
+    chart = Chart(
+        "Return of the policy",
+        "return_mean",
+        "mean return over clients",
+        cut="low",
+        dashed=("deterministic_return_mean", "deterministic policy"),
+        marks=[]
+        if target is None
+        else [Mark(target, f"target {minus(number(target))}", dashes=":")],
+        unfinished=True,
+    )
+    caption = (
+        "Return of the policy with its own exploration noise (solid) and with the mean action "
+        "(dashed), averaged over clients."
+    )
+    if any(group.left_out for group in groups):
+        caption += " Dotted lines are unfinished runs, which are not counted."
+    return draw_chart(groups, chart, caption)
 
 
 def _worst_client(groups: Sequence[Group]) -> Drawing | None:
-    figure, axes = canvas()
-    drawn = plot(axes, groups, "return_min")
-    if not drawn:
-        return None
-    note = limit(axes, groups, "return_min", drawn, "low")
-    finish(axes, "return of the worst client")
-    return Drawing(
-        figure,
+    title, label = "Return of the worst client", "return of the worst client"
+    return draw_chart(
+        groups,
+        Chart(title, "return_min", label, cut="low"),
         "The lowest client's return in each evaluated round: a federation is only as fair as this "
-        "line is high." + note,
+        "line is high.",
     )
 
 
 def _client_spread(groups: Sequence[Group]) -> Drawing | None:
-    figure, axes = canvas()
-    drawn = plot(axes, groups, "return_std", width=_NOISY)
-    if not drawn:
-        return None
-    note = limit(axes, groups, "return_std", drawn, "high")
-    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
-    finish(axes, "standard deviation over clients")
-    return Drawing(
-        figure,
+    title, label = "How far the clients lie apart", "standard deviation over clients"
+    return draw_chart(
+        groups,
+        Chart(title, "return_std", label, width=_NOISY, cut="high", from_zero=True),
         "How far the clients' returns lie apart; lower means that one policy serves them more "
-        "equally." + note,
+        "equally.",
     )
 
 
@@ -154,9 +124,10 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
         return None
     figure, axes = canvas()
     shades = colours(group.algorithm for group in groups)
+    traces = []
     for algorithm, runs in found.items():
         colour = shades[algorithm]
-        for returns in runs:
+        for returns in runs if len(runs) <= MOST_SEEDS else ():
             ranked = _thinned(returns, returns.size)
             ranks = np.linspace(1, most, ranked.size)
             axes.plot(ranks, ranked, "o", ms=3, mew=0, alpha=0.35, color=colour)
@@ -166,14 +137,17 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
             ranks = np.linspace(1, most, middle.size)
             mark = "o" if middle.size <= 40 else ""
             axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=algorithm)
-    finish(axes, "mean return, final rounds", "clients, from the worst off to the best off")
+            traces.append(Trace(axes, algorithm, colour, ranks, middle[None, :]))
+    label_axes(axes, "mean return, final rounds", "clients, from the worst off to the best off")
     sampled = any(run.sample_sizes for group in groups for run in group.counted)
     whose = "Every evaluated client's" if sampled else "Every client's"
     quantiles = f" Shown are {MOST_POINTS} evenly spaced ones." if most > MOST_POINTS else ""
     return Drawing(
         figure,
+        "What each client ends with",
         f"{whose} mean return over the final rounds, sorted within each run; small dots are "
         f"seeds.{quantiles} A curve that drops at the left leaves clients behind.",
+        traces,
     )
 
 
@@ -184,49 +158,57 @@ def _thinned(ranked: FloatArray, size: int) -> FloatArray:
 
 
 def _return_by_megabytes(groups: Sequence[Group]) -> Drawing | None:
-    from matplotlib.ticker import MaxNLocator
-
-    figure, axes = canvas()
-    drawn = plot(axes, groups, "return_mean", over=lambda run: run.megabytes)
-    if not drawn or not any(run.megabytes[-1] > 0 for g in groups for run in g.counted):
+    if not any(run.megabytes[-1] > 0 for g in groups for run in g.counted):
         return None
-    note = limit(axes, groups, "return_mean", drawn, "low")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
-    axes.set_xlim(left=0)
-    finish(axes, "mean return over clients", "communicated so far (MB, both ways, all clients)")
-    return Drawing(figure, "What the traffic buys: further left is cheaper." + note)
+    chart = Chart(
+        "What the traffic buys",
+        "return_mean",
+        "mean return over clients",
+        "communicated so far (MB, both ways, all clients)",
+        over=lambda run: run.megabytes,
+        cut="low",
+    )
+    return draw_chart(groups, chart, "Return against traffic: further left is cheaper.")
 
 
 def _kl_local(groups: Sequence[Group]) -> Drawing | None:
-    figure, axes = canvas()
-    drawn = plot(axes, groups, "kl_local", width=_NOISY)
-    if not drawn:
-        return None
-    marked = mark_setting(axes, groups, "learner", "d_local")
-    log_axis(axes, drawn)
-    finish(axes, "KL divergence of a local step")
-    steered = " An adaptive penalty steers it to d_local." if marked else ""
-    return Drawing(
-        figure,
+    marks = _settings(groups, "learner", "d_local")
+    steered = " An adaptive penalty steers it to d_local." if marks else ""
+    return draw_chart(
+        groups,
+        _logarithmic("How far a local step goes", "kl_local", "KL divergence of a step", marks),
         "How far one iteration of local training moves the policy, mean over clients and "
         f"iterations (logarithmic axis).{steered}",
     )
 
 
 def _distance_global(groups: Sequence[Group]) -> Drawing | None:
-    figure, axes = canvas()
-    drawn = plot(axes, groups, "distance_global", width=_NOISY)
-    if not drawn:
-        return None
-    marked = mark_setting(axes, groups, "algorithm", "d_global")
-    log_axis(axes, drawn)
-    finish(axes, "distance to the global policy")
-    steered = " An algorithm with d_global steers it there." if marked else ""
-    return Drawing(
-        figure,
+    marks = _settings(groups, "algorithm", "d_global")
+    steered = " An algorithm with d_global steers it there." if marks else ""
+    title = "How far clients drift from the global policy"
+    return draw_chart(
+        groups,
+        _logarithmic(title, "distance_global", "distance", marks),
         "How far the clients' policies have drifted from the global one at the end of a round, "
         f"mean over clients (logarithmic axis).{steered}",
     )
+
+
+def _logarithmic(title: str, series: Series, ylabel: str, marks: Sequence[Mark] = ()) -> Chart:
+    return Chart(title, series, ylabel, width=_NOISY, log=True, marks=marks)
+
+
+def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
+    """The value of a setting as a line: grey if algorithms share it, else in the owner's colour."""
+    found = {g.algorithm: g.counted[0].setting(table, key) for g in groups}
+    values = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
+    shades = colours(found)
+    marks = []
+    for value in sorted(set(values.values())):
+        owners = [name for name, v in values.items() if v == value]
+        colour = shades[owners[0]] if len(owners) == 1 < len(groups) else MUTED
+        marks.append(Mark(value, f"{key} = {value:g}", colour))
+    return marks
 
 
 def _coefficients(groups: Sequence[Group]) -> dict[str, Drawing | None]:
@@ -241,17 +223,31 @@ def _in_letters(name: str) -> str:
 
 
 def _coefficient(groups: Sequence[Group], name: str) -> Drawing | None:
-    figure, axes = canvas()
-    drawn = plot(axes, groups, lambda run: run.coefficient(name), width=_NOISY)
-    if not drawn:
-        return None
-    log_axis(axes, drawn)
-    finish(axes, f"coefficient {name}")
-    meaning = _MEANING.get(name, f"Penalty coefficient {name}")
-    return Drawing(figure, f"{meaning}, mean over clients (logarithmic axis).")
+    title = f"Penalty coefficient {name}"
+    meaning = _MEANING.get(name, title)
+    return draw_chart(
+        groups,
+        _logarithmic(title, lambda run: run.coefficient(name), f"coefficient {name}"),
+        f"{meaning}, mean over clients (logarithmic axis).",
+    )
 
 
-def _trouble(groups: Sequence[Group], key: str, label: str) -> Drawing | None:
+_TROUBLE = {
+    "guarded": (
+        "Rolled-back iterations so far",
+        "rolled back",
+        "Iterations of local training that were undone because they went wrong, added up over "
+        "rounds. A line that keeps climbing asks for smaller steps.",
+    ),
+    "rejected": (
+        "Rejected updates so far",
+        "rejected",
+        "Client updates that the server refused to aggregate, added up over rounds.",
+    ),
+}
+
+
+def _trouble(groups: Sequence[Group], key: str) -> Drawing | None:
     """Running totals of what should not happen; None if it never did."""
 
     def total(run: LoadedRun) -> FloatArray:
@@ -259,13 +255,5 @@ def _trouble(groups: Sequence[Group], key: str, label: str) -> Drawing | None:
 
     if not any(total(run)[-1] > 0 for group in groups for run in group.counted):
         return None
-    figure, axes = canvas()
-    plot(axes, groups, total)
-    axes.set_ylim(bottom=0)
-    finish(axes, label)
-    meaning = {
-        "guarded": "Iterations of local training that were undone because they went wrong, added "
-        "up over rounds. A line that keeps climbing asks for smaller steps.",
-        "rejected": "Client updates that the server refused to aggregate, added up over rounds.",
-    }
-    return Drawing(figure, meaning[key])
+    title, ylabel, caption = _TROUBLE[key]
+    return draw_chart(groups, Chart(title, total, ylabel, from_zero=True), caption)

@@ -1,4 +1,4 @@
-"""The runs of one algorithm side by side: which of them count, and their common rounds."""
+"""Runs that differ in their seed alone, side by side: which count, and their common rounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.statistics import FloatArray, IntArray, final_window, iqm
 
 MOST_POINTS = 200  # of a curve in a figure
+MOST_DRAWN = 12  # groups in the figures: more nobody can tell apart
 Series = str | Callable[[LoadedRun], FloatArray]
 
 
@@ -49,10 +50,10 @@ class Curves:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one algorithm.
+    """The runs of one algorithm, with the same settings.
 
     Attributes:
-        algorithm: its name.
+        algorithm: what it is called (see `LoadedRun.algorithm`).
         counted: the runs that enter the statistics: the finished ones; or, while none has
             finished, all that have been evaluated.
         left_out: the other runs.
@@ -110,9 +111,18 @@ def _mean_of_each(evaluations: Sequence[ClientReturns]) -> ClientReturns:
 
 
 def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
-    """The runs by algorithm, in the order in which the algorithms first appear."""
+    """The runs by what they are called, in the order in which that first appears."""
     names = list(dict.fromkeys(run.algorithm for run in runs))
     return [_group(name, [run for run in runs if run.algorithm == name]) for name in names]
+
+
+def drawn(groups: Sequence[Group]) -> list[Group]:
+    """The groups that figures show: at most `MOST_DRAWN`, those that ended highest."""
+    evaluated = [group for group in groups if group.evaluated]
+    if len(groups) <= MOST_DRAWN or not evaluated:
+        return list(groups[:MOST_DRAWN])
+    ranked = sorted(evaluated, key=lambda group: -float(iqm(group.finals())))[:MOST_DRAWN]
+    return [group for group in groups if any(group is other for other in ranked)]
 
 
 def _group(algorithm: str, runs: Sequence[LoadedRun]) -> Group:

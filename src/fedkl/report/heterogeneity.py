@@ -55,7 +55,9 @@ def _figure(levels: Sequence[Mapping[str, Any]], title: str) -> Figure:
     alignment.axhline(0, color=INK, lw=0.8)
     alignment.set_ylabel("alignment")
     if len(ordered) <= _LABELLED:
-        alignment.set_xticks(x, [str(row["client"]) for row in ordered], fontsize=7, rotation=90)
-    alignment.set_xlabel("client, by G = ‖DA‖ - ‖DB‖, largest first")
+        many = len(ordered) > 20
+        names = [str(row["client"]) for row in ordered]
+        alignment.set_xticks(x, names, fontsize=7 if many else 9, rotation=90 if many else 0)
+    alignment.set_xlabel("client, by G = ‖DA‖ - ‖DB‖, largest first; orange: below 0")
     figure.suptitle(title, x=0.02, ha="left", size=11)
     return figure

@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
+
+from fedkl.report.style import themed
+from fedkl.texts import printable
+
+if TYPE_CHECKING:
+    from fedkl.report.pictures import Picture
 
 
 class Html(str):
@@ -15,7 +22,7 @@ class Html(str):
 
 def html(text: str) -> Html:
     """The text as HTML, escaped unless it is HTML already."""
-    return text if isinstance(text, Html) else Html(escape(text))
+    return text if isinstance(text, Html) else Html(escape(printable(text)))
 
 
 def paragraph(text: str, kind: str = "") -> Html:
@@ -30,11 +37,11 @@ def bullets(items: Sequence[str], kind: str) -> Html:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Html:
-    """A table that scrolls sideways by itself where the screen is narrow."""
+    """A table that scrolls sideways by itself where the screen is narrow, by keys as well."""
     head = "".join(f"<th>{html(cell)}</th>" for cell in header)
     body = "".join(f"<tr>{''.join(f'<td>{html(c)}</td>' for c in row)}</tr>\n" for row in rows)
     return Html(
-        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
+        f'<div class="scroll" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>"
     )
 
@@ -50,18 +57,31 @@ def collapsed(title: str, content: str) -> Html:
 
 
 def preformatted(text: str) -> Html:
-    """Text with its line breaks."""
-    return Html(f"<pre>{html(text)}</pre>")
+    """Text with its line breaks, to be copied."""
+    return Html(f"<pre><code>{html(text)}</code></pre>")
 
 
-def figure(name: str, svg: str, caption: str, wide: bool) -> Html:
-    """An SVG figure within the page, with its caption."""
+def link(to: str, text: str) -> Html:
+    """A link to a page, or to a file beside this one."""
+    return Html(f'<a href="{html(to)}">{html(text)}</a>')
+
+
+def figure(picture: Picture, wide: bool) -> Html:
+    """A figure within the page, with its caption, its files and the values of its lines."""
+    name, svg = picture.name, picture.svg
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
     # Every figure calls its parts by the same names, which must not clash on one page.
     body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
-    body = body.replace("<svg", f'<svg role="img" aria-labelledby="{name}-caption"', 1)
+    title = html(picture.title)
+    described = f'role="img" aria-label="{title}" aria-describedby="{name}-caption"'
+    body = themed(body).replace("<svg", f"<svg {described}", 1)
     kind = ' class="wide"' if wide else ""
+    files = " ".join(link(f"figures/{name}.{end}", end.upper()) for end in ("png", "svg"))
+    values = picture.values
+    if values:
+        values = f'<script type="application/json" class="values">{values}</script>'
     return Html(
-        f'<figure{kind}>{body}<figcaption id="{name}-caption">{html(caption)}</figcaption></figure>'
+        f'<figure{kind}><div class="plot">{body}</div>{values}<figcaption id="{name}-caption">'
+        f'{html(picture.caption)} <span class="files">{files}</span></figcaption></figure>'
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedkl.report.charts import TOGETHER
 from fedkl.report.groups import MOST_POINTS, Group
-from fedkl.report.plotting import MANY
+from fedkl.report.plotting import MOST_SEEDS
 from fedkl.report.statistics import RESAMPLES, final_window, settling
 
 
@@ -28,13 +29,20 @@ def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> s
 
 def legend(groups: Sequence[Group]) -> str:
     """How to read the figures."""
-    seeds = "The line" if len(groups) > MANY else "Thin lines are seeds, the thick line"
     text = (
-        f"In all figures a colour is an algorithm. {seeds} is the interquartile mean over seeds, "
-        "and the band is its 95 % bootstrap interval."
+        "In all figures a colour is an algorithm. Thin lines are seeds, the thick line is the "
+        "interquartile mean over seeds, and the band is its 95 % bootstrap interval."
     )
     if all(len(group.counted) == 1 for group in groups):
         text = "In all figures a colour is an algorithm, and a line is its one run."
+    if any(len(group.counted) > MOST_SEEDS for group in groups):
+        text += (
+            f" Of algorithms with more than {MOST_SEEDS} seeds the thin lines and small dots are "
+            "left out."
+        )
+    if len(groups) > TOGETHER:
+        text += " Where an algorithm has a panel of its own, the others are grey in it."
+    text += " Point at a line, or use the arrow keys, to read its values."
     if any(run.rounds.size > MOST_POINTS for group in groups for run in group.counted):
         text += (
             " Each point is the mean of a few neighbouring rounds, so that a line has at most "

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from urllib.parse import quote
+
+import tomli_w
 
 from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.figures import COEFFICIENT, draw
-from fedkl.report.groups import Group, grouped
+from fedkl.report.groups import Group, drawn, grouped
+from fedkl.report.made import made_by
 from fedkl.report.markup import (
     Html,
     collapsed,
@@ -17,22 +22,23 @@ from fedkl.report.markup import (
     figure,
     html,
     html_table,
+    link,
     paragraph,
     preformatted,
 )
 from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
 from fedkl.report.runs import LoadedRun, without_rounds
-from fedkl.report.settings_view import as_toml, differing, flat, shown
+from fedkl.report.settings_view import differing, flat, shown
 from fedkl.report.shell import filled, whole_page
 from fedkl.report.statistics import Estimate
-from fedkl.report.style import colours
+from fedkl.report.style import MUTED, colours, themed
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
 from fedkl.runs import write_atomically
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
-    "Learning": ["learning_curves", "deterministic_curves"],
+    "Learning": ["learning_curves"],
     "Clients and communication": [
         "worst_client",
         "client_spread",
@@ -42,7 +48,8 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
-_WIDE = ("learning_curves", "deterministic_curves")
+_MOST_NAMED = 8  # directories in the command that makes the page
+_WIDE = ("learning_curves",)
 _WITHOUT = {
     "client_spread": "All clients had the same returns in every round.",
     "guarded": "No iteration of local training was rolled back.",
@@ -51,14 +58,18 @@ _WITHOUT = {
 
 
 def write_report(
-    directory: Path | str, runs: Sequence[LoadedRun], target: float | None = None
+    directory: Path | str,
+    runs: Sequence[LoadedRun],
+    target: float | None = None,
+    sources: Sequence[Path] | None = None,
 ) -> Path:
     """Writes `report.html`, and its figures as PNG and SVG into `figures/`.
 
     Args:
-        directory: a run directory or a comparison directory; the report goes there too.
-        runs: what `load_runs` read from it.
+        directory: where the report goes: that of the run or of the comparison, or any other.
+        runs: what `load_runs` read.
         target: the return whose reaching is timed; by default see `statistics.default_target`.
+        sources: the directories that `load_runs` read; by default the one that the report goes to.
 
     Returns:
         The path of the page.
@@ -69,6 +80,8 @@ def write_report(
     directory = Path(directory)
     groups = grouped(runs)
     used = target_of(groups) if target is None else target
+    # Before anything is drawn, because it refuses a day that is none.
+    made = made_by(_command(directory, target, sources), ["fedkl", "numpy", "matplotlib"])
     pictures = draw(groups, used)
     patterns = [pattern for section in _SECTIONS.values() for pattern in section]
     write_figures(directory, pictures, patterns)
@@ -77,20 +90,37 @@ def write_report(
         results=_results(runs, groups, used, given=target is not None),
         legend=html(legend(groups)),
         figures="\n".join(_section(title, pictures) for title in _SECTIONS),
-        runs=_runs(runs, used) + _rejections(runs),
-        settings=_settings(runs) + _versions(runs),
+        runs=_runs(runs, used, directory) + _rejections(runs),
+        settings=_settings(runs, groups) + _versions(runs),
         method=definitions(method(groups)),
     )
     page = whole_page(
         title=_title(runs),
         facts=_facts(runs),
         answer=minus(answer(groups)),
-        notes=notes(runs, groups, without_rounds(directory, runs)),
+        notes=notes(runs, groups, without_rounds(sources or [directory], runs)),
         body=body,
+        made=made,
     )
     path = directory / "report.html"
     write_atomically(path, page.encode())
     return path
+
+
+def _command(directory: Path, target: float | None, sources: Sequence[Path] | None) -> str:
+    """What makes the page again, beside the directory: where that lies is nobody's business."""
+    given = "" if target is None else f" --target {target:g}"
+    names = [shlex.quote(path.resolve().name) for path in sources or [directory]]
+    if sources and [*sources] != [directory]:
+        given += f" --out {shlex.quote(directory.resolve().name)}"
+    more = " ..." if len(names) > _MOST_NAMED else ""
+    return f"fedkl report {' '.join(names[:_MOST_NAMED])}{more}{given}"
+
+
+def _shades(groups: Sequence[Group]) -> dict[str, str]:
+    """The colour that each group has in the figures; grey if it is not there."""
+    grey = dict.fromkeys((group.algorithm for group in groups), MUTED)
+    return grey | colours(group.algorithm for group in drawn(groups))
 
 
 def _title(runs: Sequence[LoadedRun]) -> str:
@@ -119,7 +149,7 @@ def _span(values: Sequence[int]) -> str:
 def _results(
     runs: Sequence[LoadedRun], groups: Sequence[Group], target: float | None, given: bool
 ) -> str:
-    shades = colours(group.algorithm for group in groups)
+    shades = _shades(groups)
     rows = [
         [
             _named(row.algorithm, shades[row.algorithm], row.finished),
@@ -156,7 +186,7 @@ def _results(
 
 def _named(name: str, colour: str, finished: bool) -> Html:
     tag = "" if finished else '<span class="tag">unfinished</span>'
-    chip = f'<span class="chip" style="background:{colour}"></span>'
+    chip = f'<span class="chip" style="background:{themed(colour)}"></span>'
     return Html(f"{chip}<strong>{html(name)}</strong>{tag}")
 
 
@@ -190,13 +220,13 @@ def _section(title: str, pictures: Mapping[str, Picture]) -> str:
     absent = [_WITHOUT[name] for name in patterns if name not in pictures and name in _WITHOUT]
     if not drawn and not absent:
         return ""
-    figures = "\n".join(figure(p.name, p.svg, p.caption, p.name in _WIDE) for p in drawn)
+    figures = "\n".join(figure(picture, picture.name in _WIDE) for picture in drawn)
     said = "".join(paragraph(text) for text in absent)
     return f'<section><h2>{html(title)}</h2>\n{said}<div class="figures">{figures}</div></section>'
 
 
-def _runs(runs: Sequence[LoadedRun], target: float | None) -> str:
-    shades = colours(run.algorithm for run in runs)
+def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> str:
+    shades = _shades(grouped(runs))
     rows = []
     for run in runs:
         row = run_row(run, target)
@@ -214,10 +244,21 @@ def _runs(runs: Sequence[LoadedRun], target: float | None) -> str:
                 rounds_cell(row),
                 number(float(run.megabytes[-1])),
                 number(row.seconds),
+                _files(run, directory),
             ]
         )
     header = ["Algorithm", "Seed", "Rounds", "Final return", "Worst client", "Largest drop", "Best"]
-    return html_table([*header, "Rounds to target", "MB", "Seconds"], rows)
+    return html_table([*header, "Rounds to target", "MB", "Seconds", "Files"], rows)
+
+
+def _files(run: LoadedRun, directory: Path) -> Html:
+    """Links to what a run left, if it lies where the page does or below."""
+    if not run.path.is_relative_to(directory):
+        return html(NOTHING)
+    folder = run.path.relative_to(directory)
+    names = {"config.toml": "config", "metrics.jsonl": "metrics", "summary.json": "summary"}
+    there = {name: text for name, text in names.items() if (run.path / name).is_file()}
+    return Html(" ".join(link(quote(str(folder / name)), text) for name, text in there.items()))
 
 
 def _rejections(runs: Sequence[LoadedRun]) -> str:
@@ -235,12 +276,10 @@ def _rejections(runs: Sequence[LoadedRun]) -> str:
     return collapsed("Why updates were rejected", found)
 
 
-def _settings(runs: Sequence[LoadedRun]) -> str:
+def _settings(runs: Sequence[LoadedRun], groups: Sequence[Group]) -> str:
     configs = [flat(run.config) for run in runs]
     unequal = differing(configs)
-    shared = [key for key in configs[0] if key not in unequal]
-    title = "Settings" if len(runs) == 1 else "Settings that all runs share"
-    parts = [collapsed(title, preformatted(as_toml(configs[0], shared)))]
+    parts = []
     if unequal:
         rows = [
             [run.name, *(shown(config, key) or NOTHING for key in unequal)]
@@ -248,7 +287,12 @@ def _settings(runs: Sequence[LoadedRun]) -> str:
         ]
         body = html_table(["Run", *unequal], rows, "text")
         parts.append(collapsed("Settings in which the runs differ", body))
-    return "\n".join(parts)
+    for group in groups:
+        run = (*group.counted, *group.left_out)[0]
+        whose = f"Settings of {group.algorithm}, seed {run.seed}" if len(runs) > 1 else "Settings"
+        parts.append(collapsed(whose, preformatted(tomli_w.dumps(run.config))))
+    said = "Saved to a file, they train the same again: fedkl train FILE.toml."
+    return paragraph(said, "small") + "\n".join(parts)
 
 
 def _versions(runs: Sequence[LoadedRun]) -> str:

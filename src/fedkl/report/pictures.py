@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedkl.errors import UserError
 from fedkl.report.style import RC
+from fedkl.report.values import Trace, values_of
 from fedkl.runs import explain_os_errors, write_atomically
+from fedkl.runs.files import refuse_link
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PNG_DPI = 200
+_TITLE, _ROW = 0.32, 0.2  # inches above the axes: for the title, and for a row of the legend
+_BESIDE = 30.0  # points of a figure's width that a legend leaves free
 SUFFIXES = (".png", ".svg", ".pdf")
 """Of files with a figure of their own."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure and its caption."""
+    """A figure, and what is said of it.
+
+    Attributes:
+        figure: without title and legend, which `rendered` puts above it.
+        title: a few words.
+        caption: what to see, in a sentence or three.
+        traces: the lines whose values the page shows under the pointer.
+        columns: of the legend, or as many as fit.
+    """
 
     figure: Figure
+    title: str
     caption: str
+    traces: Sequence[Trace] = ()
+    columns: int = 4
 
 
 @dataclass(frozen=True)
@@ -36,13 +53,17 @@ class Picture:
 
     Attributes:
         name: the stem of its files.
+        title: a few words.
         caption: what to see, in a sentence or three.
+        values: those of its lines, as JSON for the page; empty if it has none to show.
         svg: the picture as SVG text.
         png: the picture as PNG bytes.
     """
 
     name: str
+    title: str
     caption: str
+    values: str
     svg: str
     png: bytes
 
@@ -85,7 +106,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(
-            "a report needs matplotlib; install it with: pip install 'fedkl[report]'"
+            "a report needs matplotlib; install it with: pip install -e '.[report]'"
         ) from error
 
 
@@ -105,10 +126,64 @@ def matplotlib_style() -> Iterator[None]:
 
 def rendered(drawings: Mapping[str, Drawing]) -> dict[str, Picture]:
     """The pictures of drawings, by name; within `matplotlib_style`."""
-    return {
-        name: Picture(name, drawing.caption, *_svg_and_png(drawing.figure))
-        for name, drawing in drawings.items()
-    }
+    return {name: _picture(name, drawing) for name, drawing in drawings.items()}
+
+
+def _picture(name: str, drawing: Drawing) -> Picture:
+    head(drawing.figure, drawing.title, drawing.columns)
+    svg, png = _svg_and_png(drawing.figure)
+    # The places of lines are known when the layout has been made.
+    values = values_of(drawing.figure, drawing.traces)
+    return Picture(name, drawing.title, drawing.caption, values, svg, png)
+
+
+def head(figure: Figure, title: str, columns: int = 4) -> None:
+    """Writes a title and lists what is drawn above all axes; the figure grows by as much.
+
+    Args:
+        figure: with its axes, laid out by matplotlib's constrained layout.
+        title: of the figure.
+        columns: of the list, or as many as fit.
+    """
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    listed: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            listed.setdefault(label, handle)
+    columns = _fitting(list(listed), columns, figure.get_figwidth() * 72 - _BESIDE)
+    rows = math.ceil(len(listed) / columns)
+    above = _TITLE + (_ROW * rows + 0.1 if rows else 0.0)
+    height = figure.get_figheight() + above
+    figure.set_figheight(height)
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0, 0, 1, 1 - above / height))
+    figure.text(0.012, 1 - 0.07 / height, title, size=11.5, weight="bold", va="top")
+    if listed:
+        handles = list(listed.values())
+        # A legend fills its columns one after the other; we read rows.
+        by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
+        at = (0.0, 1 - _TITLE / height)
+        tight = {"borderpad": 0.0, "borderaxespad": 0.4, "labelspacing": 0.3}
+        figure.legend(handles=by_rows, ncols=columns, loc="upper left", bbox_to_anchor=at, **tight)
+
+
+def _fitting(labels: Sequence[str], most: int, width: float) -> int:
+    """In how many columns a legend of these labels is no wider than so many points."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    beside = rcParams["legend.handlelength"] + rcParams["legend.handletextpad"]
+    between = rcParams["legend.columnspacing"] * size
+    widths = [TextPath((0, 0), label, size).get_extents().width + beside * size for label in labels]
+    for columns in range(most, 1, -1):
+        used = [max(widths[column::columns], default=0.0) for column in range(columns)]
+        if sum(used) + between * (columns - 1) <= width:
+            return columns
+    return 1
 
 
 def write_figures(
@@ -127,10 +202,11 @@ def write_figures(
     """
     folder = directory / "figures"
     with explain_os_errors("write the figures of", directory):
+        refuse_link(folder)
         folder.mkdir(exist_ok=True)
         for name, picture in pictures.items():
-            (folder / f"{name}.svg").write_text(picture.svg, encoding="utf-8")
-            (folder / f"{name}.png").write_bytes(picture.png)
+            write_atomically(folder / f"{name}.svg", picture.svg.encode())
+            write_atomically(folder / f"{name}.png", picture.png)
         for pattern, suffix in product(possible, ("svg", "png")):
             for path in folder.glob(f"{pattern}.{suffix}"):
                 if path.stem not in pictures:
@@ -143,4 +219,16 @@ def _svg_and_png(figure: Figure) -> tuple[str, bytes]:
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     figure.set_layout_engine("none")  # the layout is made; making it again takes half the time
     figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
-    return svg.getvalue().decode("utf-8"), png.getvalue()
+    return _slim(svg.getvalue().decode("utf-8")), png.getvalue()
+
+
+def _slim(svg: str) -> str:
+    """The same picture in fewer letters: nobody sees a hundredth of a point."""
+
+    def path(found: re.Match[str]) -> str:
+        rounded = re.sub(
+            r"-?\d+\.\d+", lambda n: f"{float(n[0]):.2f}".rstrip("0").rstrip("."), found[0]
+        )
+        return re.sub(r"\s+", " ", rounded)
+
+    return re.sub(r' d="[^"]*"', path, svg)

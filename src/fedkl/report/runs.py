@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedkl.errors import UserError
+from fedkl.report.labels import labels
 from fedkl.report.statistics import FloatArray, IntArray
-from fedkl.runs import RunDirectory
+from fedkl.runs import MetricsLog, RunDirectory, checkpoint_files
+from fedkl.runs.checkpoint_files import DamagedError, GoneError
 from fedkl.runs.comparison import is_comparison, read_plan, runs_in, runs_of
+from fedkl.runs.origins import differences, listed, settings_of
+from fedkl.runs.records import require_sensible
+from fedkl.texts import printable
+
+Warn = Callable[[str], object]
+_UNUSED = {"clients", "heterogeneity", "selected"}
+"""Of a record: long lists, which a report over many runs cannot keep in memory."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,8 @@ class LoadedRun:
     """One run as read from its directory.
 
     Attributes:
-        algorithm: the name of the algorithm.
+        algorithm: what it is called in tables and figures: the name of the algorithm, and what
+            else sets it apart from the runs that it was loaded with.
         seed: the seed of the run.
         config: the resolved config, tables as mappings.
         records: one mapping a finished round, in the order of the rounds, at least one.
@@ -65,10 +79,17 @@ class LoadedRun:
         enough = self.planned_rounds is None or int(self.rounds[-1]) >= self.planned_rounds
         return self.summary is not None and enough
 
-    @property
+    @cached_property
     def rounds(self) -> IntArray:
         """The number of each recorded round."""
-        return np.array([record["round"] for record in self.records], dtype=np.int64)
+        rounds = np.array([record["round"] for record in self.records], dtype=np.int64)
+        rounds.flags.writeable = False
+        return rounds
+
+    @cached_property
+    def _series(self) -> dict[str, FloatArray]:
+        """What `series` has been asked for already: figures and tables ask again and again."""
+        return {}
 
     @property
     def rejections(self) -> FloatArray:
@@ -92,7 +113,7 @@ class LoadedRun:
         # The log holds null for such a return, as for none; but then it has no clients' returns.
         return sum(
             r.get("return_mean") is None
-            and bool(r.get("return_per_client") or r.get("returns_file"))
+            and (len(r.get("return_per_client", ())) > 0 or bool(r.get("returns_file")))
             for r in self.records
         )
 
@@ -113,7 +134,10 @@ class LoadedRun:
 
     def series(self, key: str) -> FloatArray:
         """One value a recorded round; NaN where the record has none, or none that is finite."""
-        return _finite([record.get(key) for record in self.records])
+        if key not in self._series:
+            self._series[key] = _finite([record.get(key) for record in self.records])
+            self._series[key].flags.writeable = False
+        return self._series[key]
 
     def coefficient(self, name: str) -> FloatArray:
         """The mean over clients of a coefficient; NaN as in `series`."""
@@ -127,13 +151,17 @@ class LoadedRun:
         Args:
             rounds: only these; None for all.
         """
-        for record in self.records:
-            if rounds is not None and record["round"] not in rounds:
-                continue
+        asked = self.records
+        if rounds is not None:
+            wanted = np.isin(self.rounds, list(rounds))
+            asked = tuple(self.records[i] for i in np.flatnonzero(wanted))
+        for record in asked:
             found = record.get("return_per_client")
             if record.get("returns_file"):
-                found = RunDirectory(self.path).read_returns(int(record["round"]))
-            returns = np.array([] if found is None else found, dtype=np.float64)
+                found = RunDirectory(self.path).read_returns(
+                    int(record["round"]), record.get("returns_sha256")
+                )
+            returns = np.asarray([] if found is None else found, dtype=np.float64)
             if returns.size:
                 evaluated = record.get("evaluated")
                 everybody = np.arange(returns.size)
@@ -142,54 +170,74 @@ class LoadedRun:
 
     def setting(self, table: str, key: str) -> Any:
         """The value of `table.key` in the config, or None."""
-        return self.config.get(table, {}).get(key)
+        group = self.config.get(table)
+        return group.get(key) if isinstance(group, Mapping) else None
 
 
-def load_runs(directory: Path | str) -> list[LoadedRun]:
-    """Loads a run directory, or every run of a comparison directory that finished a round.
+def load_runs(*directories: Path | str, warn: Warn = warnings.warn) -> list[LoadedRun]:
+    """Loads runs, and every run of comparisons, tunings and the like that finished a round.
 
     Args:
-        directory: holds `config.toml` (a run) or `compare.toml` (a comparison).
+        directories: each holds `config.toml` (a run), or runs.
+        warn: is told of a config that is not what the run was made with.
 
     Returns:
-        The runs; those of a comparison in the order of its algorithms, then by seed.
+        The runs, each once; those of a comparison in the order of its plan, then by seed.
 
     Raises:
         UserError: if there is nothing to report.
     """
-    directory = Path(directory)
+    found: dict[Path, LoadedRun] = {}
+    for directory in map(Path, directories):
+        for run in _loaded(directory, warn):
+            found.setdefault(run.path.resolve(), run)
+    if not found:
+        where = "', '".join(map(str, directories))
+        raise UserError(f"no run in '{where}' has finished a round, so there is no report yet")
+    names = labels([run.config for run in found.values()])
+    return [
+        replace(run, algorithm=printable(name))
+        for run, name in zip(found.values(), names, strict=True)
+    ]
+
+
+def _loaded(directory: Path, warn: Warn) -> list[LoadedRun]:
     if not directory.is_dir():
         raise UserError(f"there is no directory '{directory}'")
-    if is_comparison(directory):
-        found = [_load_run(path) for path in runs_in(directory)]
-        order = read_plan(directory, names_only=True).algorithms
-        runs = [run for run in found if run is not None]
-        runs.sort(key=lambda run: (_position(order, run.algorithm), run.algorithm, run.seed))
-    elif (directory / "config.toml").is_file():
-        run = _load_run(directory)
-        runs = [] if run is None else [run]
-    else:
-        raise UserError(
-            f"'{directory}' is neither a run nor a comparison: "
-            "it holds no config.toml and no compare.toml"
-        )
-    if not runs:
-        raise UserError(f"no run in '{directory}' has finished a round, so there is no report yet")
+    if (directory / "config.toml").is_file():
+        run = _load_run(directory, warn)
+        return [] if run is None else [run]
+    comparison, paths = is_comparison(directory), runs_in(directory)
+    if not paths and not comparison:
+        raise UserError(f"'{directory}' is no run, and holds none: there is no config.toml")
+    runs = [run for run in (_load_run(path, warn) for path in paths) if run is not None]
+    order: list[str] = []
+    if comparison:
+        plan = read_plan(directory, names_only=True)
+        order = [*plan.cells(), *plan.algorithms]
+    runs.sort(key=lambda run: (_position(order, run), run.algorithm, run.seed))
     return runs
 
 
-def without_rounds(directory: Path, runs: Sequence[LoadedRun]) -> list[str]:
-    """The names of the runs that a comparison planned or began, but that finished no round.
+def without_rounds(directories: Sequence[Path], runs: Sequence[LoadedRun]) -> list[str]:
+    """The names of the runs that were planned or begun, but finished no round.
 
     Args:
-        directory: a run directory or a comparison directory.
-        runs: what was loaded from it.
+        directories: of runs, comparisons and the like.
+        runs: what was loaded from them.
     """
-    if not is_comparison(directory):
-        return []
-    plan = read_plan(directory, names_only=True)
-    names = {path.name for path in (*runs_in(directory), *runs_of(directory, plan))}
-    return sorted(names - {run.path.name for run in runs})
+    begun: dict[Path, str] = {}
+    for directory in directories:
+        if (directory / "config.toml").is_file():
+            planned = [directory]
+        elif is_comparison(directory):
+            plan = read_plan(directory, names_only=True)
+            planned = [*runs_in(directory), *runs_of(directory, plan)]
+        else:
+            planned = runs_in(directory)
+        begun |= {path.resolve(): path.name for path in planned}
+    loaded = {run.path.resolve() for run in runs}
+    return sorted(name for path, name in begun.items() if path not in loaded)
 
 
 def _finite(values: Sequence[float | None]) -> FloatArray:
@@ -197,24 +245,78 @@ def _finite(values: Sequence[float | None]) -> FloatArray:
     return np.where(np.isfinite(array), array, np.nan)
 
 
-def _position(order: Sequence[str], algorithm: str) -> int:
-    return order.index(algorithm) if algorithm in order else len(order)
+def _position(order: Sequence[str], run: LoadedRun) -> int:
+    """Where a run stands in a plan: by its name, or else by its algorithm."""
+    cell = run.path.name.removesuffix(f"-seed{run.seed}")
+    places = [order.index(name) for name in (cell, run.algorithm) if name in order]
+    return places[0] if places else len(order)
 
 
-def _load_run(path: Path) -> LoadedRun | None:
+def _load_run(path: Path, warn: Warn) -> LoadedRun | None:
     run = RunDirectory(path)
-    records = run.metrics.read()
+    # Before the log is read: beside a run that goes on, the log is never behind.
+    done, origin = _newest(run)
+    heads: list[str] = []
+    records = tuple(_records(run.metrics, done, origin.get("log", ""), heads))
     if not records:
         return None
-    config = run.config()
-    algorithm = config.get("algorithm", {}).get("name")
+    config, summary = run.config(), run.summary()
+    table, seed = config.get("algorithm"), config.get("seed", 0)
+    algorithm = table.get("name") if isinstance(table, dict) else None
     if not isinstance(algorithm, str):
         raise UserError(f"'{path / 'config.toml'}' does not name its algorithm")
-    return LoadedRun(
-        algorithm=algorithm,
-        seed=int(config.get("seed", 0)),
-        config=config,
-        records=tuple(records),
-        summary=run.summary(),
-        path=path,
-    )
+    if type(seed) is not int:
+        raise UserError(f"'{path / 'config.toml'}' has a seed that is no whole number")
+    ended = (summary or {}).get("rounds", len(records))
+    if type(ended) is not int or not 0 < ended <= len(records):
+        raise UserError(
+            f"{run.metrics.path} ends after round {len(records)}, and the summary is of round "
+            f"{ended!r:.20}; see `fedkl check {shlex.quote(str(path))}`"
+        )
+    if summary and summary.get("log", heads[ended - 1]) != heads[ended - 1]:
+        raise UserError(f"{path / 'summary.json'} is not of the log beside it")
+    if changes := _changes(config, origin):
+        warn(f"{path / 'config.toml'} is not what the run was made with: {listed(changes)}")
+    return LoadedRun(printable(algorithm), seed, config, records, summary, path)
+
+
+def _newest(run: RunDirectory) -> tuple[int, dict[str, Any]]:
+    """The round of the newest checkpoint that says what it was made with, and what it says."""
+    for file in checkpoint_files.find(run.checkpoints.directory):
+        try:
+            said = checkpoint_files.metadata(file)
+            return file.round, {n: json.loads(said[n]) for n in ("config", "rounds", "log")}
+        except (DamagedError, GoneError, KeyError, ValueError, RecursionError):
+            continue  # whoever goes on from it will say so; a report does without
+    return 0, {}
+
+
+def _changes(config: Mapping[str, Any], origin: Mapping[str, Any]) -> list[str]:
+    before, rounds = origin.get("config"), origin.get("rounds")
+    if not isinstance(before, dict):
+        return []
+    group = config.get("federation")
+    now = group.get("rounds") if isinstance(group, dict) else None
+    longer = [] if now == rounds else [f"federation.rounds was {rounds}, is {now}"]
+    return differences(before, settings_of(config)) + longer
+
+
+def _records(
+    log: MetricsLog, done: int, head: str, heads: list[str]
+) -> Iterator[Mapping[str, Any]]:
+    """What a report needs of each record; what it does not is forgotten at once.
+
+    Args:
+        log: where they are.
+        done: the round of a checkpoint.
+        head: what the log's checksums had come to then.
+        heads: takes what they come to with each record.
+    """
+    for line in log.lines_of_rounds(done, head):
+        heads.append(line.told)
+        require_sensible(log, line.record)
+        used = ((name, value) for name, value in line.record.items() if name not in _UNUSED)
+        record = {name: value for name, value in used if value not in (None, [], {})}
+        if "return_per_client" in record:
+            record["return_per_client"] = np.array(record["return_per_client"], np.float64)
+        yield record

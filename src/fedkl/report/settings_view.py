@@ -32,16 +32,3 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 def shown(config: Mapping[str, Any], key: str) -> str:
     """The value of a dotted key as TOML would write it; empty if the config lacks it."""
     return json.dumps(config[key], default=str) if key in config else ""
-
-
-def as_toml(config: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Some of the settings of a flat config as TOML text, each table under its heading."""
-    lines: list[str] = []
-    current = ""
-    for key in sorted(keys, key=lambda k: k.rpartition(".")[0]):
-        table, _, name = key.rpartition(".")
-        if table != current:
-            lines += [""] * bool(lines) + [f"[{table}]"]
-            current = table
-        lines.append(f"{name} = {shown(config, key)}")
-    return "\n".join(lines)

@@ -16,6 +16,7 @@ def whole_page(
     answer: str,
     notes: Sequence[str],
     body: str,
+    made: str,
     styles: Sequence[str] = (),
 ) -> str:
     """One HTML file that needs nothing else.
@@ -26,6 +27,7 @@ def whole_page(
         answer: what it found, in two or three sentences.
         notes: what a careful reader has to know before believing it.
         body: the rest, HTML already.
+        made: what the page says about itself, HTML already.
         styles: style sheets beside the one that all pages share.
     """
     return filled(
@@ -36,6 +38,8 @@ def whole_page(
         answer=html(answer),
         notes=bullets(notes, "notes"),
         body=body,
+        made=made,
+        script=_resource("page.js"),
     )
 
 

@@ -10,7 +10,7 @@ handful of seeds it is rough and rather too narrow; the page says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,6 +123,29 @@ def probability_of_improvement(first: FloatArray, second: FloatArray) -> Estimat
     low, high = _middle(np.einsum("bi,ij,bj->b", rows, wins, columns))
     # The weights of a draw sum to one only up to rounding.
     return Estimate(value, float(np.clip(low, 0, 1)), float(np.clip(high, 0, 1)))
+
+
+def resampled(statistic: Callable[[IntArray], float], strata: IntArray) -> Estimate:
+    """A statistic of rows, with a bootstrap interval: rows are drawn again within their stratum.
+
+    Draws of which it is NaN do not count.
+
+    Args:
+        statistic: given the numbers of the rows that it is computed from.
+        strata: which stratum each row belongs to.
+    """
+    generator = np.random.default_rng(_BOOTSTRAP_SEED)
+    inside = [np.flatnonzero(strata == one) for one in np.unique(strata)]
+    draws = [
+        statistic(np.concatenate([generator.choice(rows, len(rows)) for rows in inside]))
+        for _ in range(RESAMPLES)
+    ]
+    value = statistic(np.arange(len(strata)))
+    counted = np.array(draws)[~np.isnan(draws)]
+    if not counted.size:
+        return Estimate(value)
+    low, high = _middle(counted)
+    return Estimate(value, float(low), float(high))
 
 
 def final_window(evaluated: int) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import colorsys
+import re
 from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,30 @@ _SPARE = (BLACK, BROWN, "#6A51A3", "#7F7F7F")
 INK = "#1f2933"
 MUTED = "#6b7785"
 GRID = "#e6e9ed"
+EDGE = "#b8c0c9"
+BEHIND = "#c9d0d7"  # lines of other algorithms
+SHADE = "#eef1f4"  # what a close-up shows
+_PAPER = "#ffffff"
+
+# The page names these, so that it can have others in the dark; files keep them as they are.
+_NAMED = {
+    INK: "ink",
+    MUTED: "muted",
+    GRID: "grid",
+    EDGE: "edge",
+    BEHIND: "behind",
+    SHADE: "shade",
+    _PAPER: "paper",
+    BLUE: "blue",
+    VERMILLION: "vermillion",
+    GREEN: "green",
+    PURPLE: "purple",
+    ORANGE: "orange",
+    SKY: "sky",
+    BLACK: "black",
+    BROWN: "brown",
+}
+_VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in _NAMED.items()}
 
 # Kept in a context while drawing and saving, so that nobody else's figures change. A fixed salt
 # makes the ids inside the SVG, and so the whole file, the same every time.
@@ -34,7 +61,7 @@ RC: Any = {
     "svg.fonttype": "path",
     "font.family": "DejaVu Sans",
     "font.size": 10,
-    "axes.edgecolor": "#b8c0c9",
+    "axes.edgecolor": EDGE,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -58,12 +85,33 @@ RC: Any = {
 
 
 def colours(algorithms: Iterable[str]) -> dict[str, str]:
-    """One colour for each algorithm; our own have the same one in every report."""
-    chosen: dict[str, str] = {}
-    for name in dict.fromkeys(algorithms):
-        spare = len([other for other in chosen if other not in _KNOWN])
-        chosen[name] = _KNOWN.get(name, _SPARE[spare % len(_SPARE)])
-    return chosen
+    """One colour for each algorithm, or whatever else is called by a name of its own.
+
+    Our own algorithms have the same one in every report; others, such as the cells of a sweep, have
+    those that are left.
+    """
+    names = list(dict.fromkeys(algorithms))
+    taken = {_KNOWN[name] for name in names if name in _KNOWN}
+    left = [colour for colour in _KNOWN.values() if colour not in taken]
+    spare = chain([*_SPARE, *left] if taken else [*left, *_SPARE], map(_hue, count()))
+    return {name: _KNOWN[name] if name in _KNOWN else next(spare) for name in names}
+
+
+def _hue(number: int) -> str:
+    """One of any number of colours, each far from those before it."""
+    golden = 0.381966
+    rgb = colorsys.hls_to_rgb(number * golden % 1.0, (0.35, 0.5, 0.6)[number % 3], 0.6)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+
+
+def themed(text: str) -> str:
+    """SVG or CSS whose colours are those that the page names.
+
+    Example:
+        >>> themed("fill: #0072b2; stroke: #123456")
+        'fill: var(--blue); stroke: #123456'
+    """
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda c: _VARIABLES.get(c[0].lower(), c[0]), text)
 
 
 def robust_range(

@@ -1,19 +1,21 @@
-"""The table of results, one row an algorithm, for the page and for the terminal."""
+"""The table of results, one row an algorithm, for the page, the terminal and machines."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
+from fedkl import tables
 from fedkl.report.groups import Group, aligned, grouped
+from fedkl.report.labels import telling
 from fedkl.report.runs import ClientReturns, LoadedRun
+from fedkl.report.settings_view import flat
 from fedkl.report.statistics import (
     Estimate,
     default_target,
@@ -33,7 +35,7 @@ class Row:
     """What one algorithm, or one run, achieved.
 
     Attributes:
-        algorithm: its name.
+        algorithm: what it is called (see `LoadedRun.algorithm`).
         seeds: how many runs enter the numbers.
         finished: False if they are runs that have not come to their end.
         rounds: the last evaluated round; None if no round was evaluated.
@@ -83,6 +85,30 @@ def table(runs: Sequence[LoadedRun], target: float | None = None) -> list[Row]:
     groups = grouped(runs)
     target = target_of(groups) if target is None else target
     return [_row(group, target) for group in groups]
+
+
+def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict[str, Any]]:
+    """The rows of the table for machines: flat, with the settings that tell the rows apart.
+
+    Of an estimate there are its value, and the ends of its interval as `_low` and `_high`.
+    """
+    groups = grouped(runs)
+    keys = telling([flat(run.config) for run in runs])
+    found = []
+    for group, row in zip(groups, table(runs, target), strict=True):
+        config = flat(group.counted[0].config)
+        record: dict[str, Any] = {"label": row.algorithm, "algorithm": config["algorithm.name"]}
+        record |= {key: config.get(key) for key in keys if key != "algorithm.name"}
+        for field in fields(Row)[1:]:
+            value = getattr(row, field.name)
+            if "Estimate" in str(field.type):
+                low, high = (None, None) if value is None else (value.low, value.high)
+                record[field.name] = None if value is None else value.value
+                record |= {f"{field.name}_low": low, f"{field.name}_high": high}
+            else:
+                record[field.name] = value
+        found.append(record)
+    return found
 
 
 def run_row(run: LoadedRun, target: float | None) -> Row:
@@ -199,51 +225,46 @@ def rounds_cell(row: Row) -> str:
 
 
 def print_table(runs: Sequence[LoadedRun], console: Console, target: float | None = None) -> None:
-    """Prints the results as two tables that fit 80 columns: what was reached, and what it took."""
+    """Prints the results as two tables: what was reached, and what it took."""
     target = target_of(grouped(runs)) if target is None else target
     rows = table(runs, target)
     names = [row.algorithm + ("" if row.finished else " *") for row in rows]
-    reached = _new_table("Return of the policy", "seeds", "round", "final", "largest drop")
-    took = _new_table(
-        "Its best round, its worst client, and the way to the target",
-        "best",
-        "worst\nclient",
-        "rounds\nto target",
-        "MB to\ntarget",
-        "s to\ntarget",
-        "s of\na run",
+    reached = tables.Table(
+        ("algorithm", "seeds", "round", "final", "largest drop"),
+        [
+            (
+                name,
+                str(row.seeds),
+                NOTHING if row.rounds is None else str(row.rounds),
+                with_interval(row.final),
+                with_interval(row.drop),
+            )
+            for name, row in zip(names, rows, strict=True)
+        ],
+        title="Return of the policy",
     )
-    for name, row in zip(names, rows, strict=True):
-        reached.add_row(
-            name,
-            str(row.seeds),
-            NOTHING if row.rounds is None else str(row.rounds),
-            with_interval(row.final),
-            with_interval(row.drop),
-        )
-        took.add_row(
-            name,
-            number(row.best.value if row.best else None),
-            number(row.worst_client.value if row.worst_client else None),
-            rounds_cell(row),
-            number(row.megabytes_to_target),
-            number(row.seconds_to_target),
-            number(row.seconds),
-        )
-    console.print(reached)
+    titles = ("best", "worst\nclient", "rounds\nto target", "MB to\ntarget", "s to\ntarget")
+    took = tables.Table(
+        ("algorithm", *titles, "s of\na run"),
+        [
+            (
+                name,
+                number(row.best.value if row.best else None),
+                number(row.worst_client.value if row.worst_client else None),
+                rounds_cell(row),
+                number(row.megabytes_to_target),
+                number(row.seconds_to_target),
+                number(row.seconds),
+            )
+            for name, row in zip(names, rows, strict=True)
+        ],
+        title="Its best round, its worst client, and the way to the target",
+    )
+    tables.show(reached, console)
     console.print()
-    console.print(took)
+    tables.show(took, console)
     for line in _footnotes(rows, target, runs):
         console.print(line, style="dim", highlight=False)
-
-
-def _new_table(title: str, *columns: str) -> Table:
-    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    # Where a name is too long for the screen it is the name that is folded, never a number.
-    shown.add_column("algorithm", style="bold", overflow="fold")
-    for name in columns:
-        shown.add_column(name, justify="right", no_wrap=True)
-    return shown
 
 
 def _after(rows: Sequence[Row]) -> str:

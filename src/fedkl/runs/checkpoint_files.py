@@ -7,7 +7,8 @@
     rows.NAME    what those rows have under NAME, stacked in the order of `rows`
 
 and, if not all rows are in it, the metadata entry `builds_on`: the name of the file that has the
-rest. That name holds a checksum, so a chain of files is as tamper-proof as one file.
+rest. That name holds a checksum, so a chain of files is as tamper-proof as one file. The metadata
+also has the `round`, and whatever the caller wants to have remembered with it (its origin).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +28,7 @@ import numpy.typing as npt
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from fedkl.errors import UserError
 from fedkl.runs import files
 
 Row = Mapping[str, npt.NDArray[Any]]
@@ -36,9 +39,17 @@ Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 _DTYPES = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")} | {
     np.dtype(kind) for kind in ("f2", "f4", "f8")
 }
-_NAME = re.compile(r"(?P<round>\d{6,})\.(?P<sha256>[0-9a-f]{64})\.safetensors")
+_NAME = re.compile(r"(?P<round>\d{6,15})\.(?P<sha256>[0-9a-f]{64})\.safetensors")
 _ROWS = "rows"
 _BUILDS_ON = "builds_on"
+_ROUND = "round"
+_DAMAGE = {
+    errno.EIO: "the disk failed to read it",
+    errno.EISDIR: "it is a directory",
+    errno.ELOOP: "it is a link that leads nowhere",
+}
+_HEADER = 2**27
+"""Bytes of a header that are read at the most; safetensors itself allows fewer."""
 
 
 class File(NamedTuple):
@@ -57,12 +68,14 @@ class Contents(NamedTuple):
         numbers: of the rows in this file.
         stacked: name to what these rows have under it, read-only.
         builds_on: the name of the file that has the other rows, if there are others.
+        origin: what else its metadata says.
     """
 
     arrays: dict[str, npt.NDArray[Any]]
     numbers: list[int]
     stacked: dict[str, npt.NDArray[Any]]
     builds_on: str | None
+    origin: dict[str, str]
 
     def row(self, position: int) -> dict[str, npt.NDArray[Any]]:
         """A copy of one row, by its position in the file."""
@@ -141,6 +154,7 @@ def write(
     arrays: Mapping[str, npt.NDArray[Any]],
     rows: Mapping[str, npt.NDArray[Any]],
     builds_on: File | None,
+    origin: Mapping[str, str],
 ) -> File:
     """Writes a file durably, all at once.
 
@@ -150,6 +164,7 @@ def write(
         arrays: name to array.
         rows: as `stacked` gives them.
         builds_on: the file that has the other rows.
+        origin: goes into the metadata.
 
     Raises:
         UserError: the operating system refused.
@@ -160,12 +175,14 @@ def write(
         if name in ("__metadata__", _ROWS) or name.startswith(f"{_ROWS}."):
             raise ValueError(f"the name {name!r} belongs to the format of checkpoints")
     tensors = {name: _storable(name, arrays[name]) for name in arrays} | dict(rows)
-    # A single entry, because safetensors writes several in an order that is left to chance.
-    metadata = {_BUILDS_ON: builds_on.path.name} if builds_on else None
-    data = safetensors.numpy.save(tensors, metadata)
+    said = {**origin, _ROUND: str(round)}
+    if builds_on:
+        said[_BUILDS_ON] = builds_on.path.name
+    data = _with_metadata(safetensors.numpy.save(tensors), said)
     sha256 = hashlib.sha256(data).hexdigest()
     path = directory / f"{round:06d}.{sha256}.safetensors"
     with files.explain_os_errors("write", directory):
+        files.refuse_link(directory)
         files.make_directory(directory)
     files.write_atomically(path, data)
     return File(round, sha256, path)
@@ -180,18 +197,25 @@ def read(file: File) -> Contents:
         UserError: it may not be read.
     """
     with _reading(file.path):
-        data = file.path.read_bytes()
+        data = files.read_bytes(file.path)
     if not data:
         raise DamagedError("it is empty")
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise DamagedError("its bytes do not match the checksum in its name")
     try:
         tensors = safetensors.numpy.load(data)
+        said = _metadata(data[8 : 8 + _header_length(data)])
     except SafetensorError as error:
         raise DamagedError(f"it is not a safetensors file: {error}") from error
+    except Exception as error:  # a dtype that NumPy does not have, a shape that cannot be
+        raise DamagedError(f"its arrays cannot be read: {error}") from error
+    if (inside := said.pop(_ROUND, None)) not in (None, str(file.round)):
+        raise DamagedError(f"it is of round {inside[:20]}, not of the one in its name")
     numbers = tensors.pop(_ROWS, np.empty(0, np.int64))
     prefix = f"{_ROWS}."
     stacked = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+    if numbers.dtype != np.int64 or numbers.ndim != 1 or (np.diff(numbers, prepend=-1) <= 0).any():
+        raise DamagedError("its rows are not numbered in ascending order")
     if any(stack.shape[:1] != numbers.shape for stack in stacked.values()):
         raise DamagedError("its rows do not have the length of their numbers")
     return Contents(
@@ -199,8 +223,29 @@ def read(file: File) -> Contents:
         {name: array.copy() for name, array in tensors.items()},
         numbers.tolist(),
         {name.removeprefix(prefix): stack for name, stack in stacked.items()},
-        _builds_on(data[8 : 8 + _header_length(data)]),
+        said.pop(_BUILDS_ON, None),
+        said,
     )
+
+
+def metadata(file: File) -> dict[str, str]:
+    """What the metadata of a file say; its bytes are not checked.
+
+    Raises:
+        GoneError: it is not there.
+        DamagedError: its header cannot be read.
+        UserError: it may not be read.
+    """
+    with _reading(file.path):
+        files.require_ordinary(file.path)
+    with _reading(file.path), file.path.open("rb") as stream:
+        length = _header_length(stream.read(8))
+        # A damaged length must not ask for more memory than there is.
+        header = stream.read(min(length, _HEADER))
+    try:
+        return _metadata(header)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError("its header cannot be read") from error
 
 
 def builds_on(file: File) -> str | None:
@@ -211,14 +256,7 @@ def builds_on(file: File) -> str | None:
         DamagedError: its header cannot be read.
         UserError: it may not be read.
     """
-    with _reading(file.path), file.path.open("rb") as stream:
-        length = _header_length(stream.read(8))
-        # A damaged length must not ask for more memory than there is.
-        header = stream.read(min(length, file.path.stat().st_size))
-    try:
-        return _builds_on(header)
-    except ValueError as error:
-        raise DamagedError("its header cannot be read") from error
+    return metadata(file).get(_BUILDS_ON)
 
 
 @contextlib.contextmanager
@@ -227,23 +265,41 @@ def _reading(path: Path) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
+            if os.path.lexists(path):
+                raise DamagedError("it is a link that leads nowhere") from error
             raise GoneError from error
+        except UserError as error:
+            raise DamagedError("it is not an ordinary file") from error
         except OSError as error:
             # A bad sector is damage; a missing permission is for the user to mend, not to skip.
-            if error.errno != errno.EIO:
+            if error.errno not in _DAMAGE:
                 raise
-            raise DamagedError("the disk failed to read it") from error
+            raise DamagedError(_DAMAGE[error.errno]) from error
 
 
 def _header_length(data: bytes) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def _builds_on(header: bytes) -> str | None:
+def _metadata(header: bytes) -> dict[str, str]:
     parsed = json.loads(header)
-    metadata = parsed.get("__metadata__") if isinstance(parsed, dict) else None
-    name = metadata.get(_BUILDS_ON) if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else None
+    said = parsed.get("__metadata__") if isinstance(parsed, dict) else None
+    if not isinstance(said, dict):
+        return {}
+    return {name: value for name, value in said.items() if isinstance(value, str)}
+
+
+def _with_metadata(data: bytes, said: Mapping[str, str]) -> bytes:
+    """A safetensors file with metadata in a fixed order.
+
+    safetensors itself writes several entries in an order that is left to chance, and the same state
+    should give the same bytes.
+    """
+    end = 8 + _header_length(data)
+    header = {"__metadata__": dict(sorted(said.items()))} | json.loads(data[8:end])
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)  # the arrays behind it stay aligned
+    return b"".join([len(text).to_bytes(8, "little"), text, memoryview(data)[end:]])
 
 
 def _storable(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

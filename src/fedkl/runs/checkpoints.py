@@ -23,6 +23,7 @@ from fedkl.runs.chains import Chain, Link
 from fedkl.runs.checkpoint_files import DamagedError, File, GoneError, Layout, Rows
 
 _NO_ROWS: Rows = MappingProxyType({})
+_NO_ORIGIN: Mapping[str, str] = MappingProxyType({})
 
 
 class Saved(NamedTuple):
@@ -47,6 +48,9 @@ class Checkpoints:
         keep: how many checkpoints stay that have no file in common; with two, one damaged file
             costs little.
         small: up to how many bytes all rows together are written anew in every file.
+
+    Attributes:
+        origin: what the checkpoint that was read last says of where it comes from (see `origins`).
     """
 
     def __init__(self, directory: Path, keep: int = 2, small: int = 2**20):
@@ -60,6 +64,7 @@ class Checkpoints:
         self._numbers: set[int] | None = None  # of all rows of the last save or load
         self._layout: Layout = {}
         self._unusable: set[Path] = set()
+        self.origin: Mapping[str, str] = {}
 
     def save(
         self,
@@ -67,6 +72,7 @@ class Checkpoints:
         arrays: Mapping[str, npt.NDArray[Any]],
         rows: Rows = _NO_ROWS,
         changed: Collection[int] | None = None,
+        origin: Mapping[str, str] = _NO_ORIGIN,
     ) -> None:
         """Saves a checkpoint durably, then removes what it makes superfluous.
 
@@ -82,6 +88,7 @@ class Checkpoints:
             changed: the numbers of the rows that are not as they were at this object's previous
                 `save` or `latest`, new ones among them; None if that is not known. The others are
                 not looked at, unless it is time to write all rows again.
+            origin: where the checkpoint comes from, as names and texts; see the attribute.
 
         Raises:
             UserError: it could not be written; the earlier checkpoints are all still there.
@@ -97,17 +104,18 @@ class Checkpoints:
             raise ValueError(f"row {gone[0]} is gone, but rows are never removed")
         base = below[-1].file if below else None
         written = checkpoint_files.stacked(rows, numbers, self._layout)
-        file = checkpoint_files.write(self.directory, round, arrays, written, base)
+        file = checkpoint_files.write(self.directory, round, arrays, written, base, origin)
         self._unusable.discard(file.path)
         self._turns[0] = Chain([*below, _link(file, numbers, whole=not below)])
         self._turns.rotate(-1)
         self._clean(round)
 
-    def latest(self, warn: Callable[[str], None]) -> Saved | None:
+    def latest(self, warn: Callable[[str], None], until: int | None = None) -> Saved | None:
         """The newest checkpoint that is whole, with all the files that it builds on.
 
         Args:
             warn: called with one sentence for every damaged file that was met.
+            until: of this round or an earlier one; None: of any.
 
         Returns:
             The checkpoint, or None if there is none at all.
@@ -115,33 +123,72 @@ class Checkpoints:
         Raises:
             UserError: there are checkpoints, but all are damaged; or one may not be read.
         """
+        if (found := self._newest(warn, until, None)) is None:
+            return None
+        saved, chain, self._unusable = found
+        # The others begin anew: their files were not read, so nothing should build on them.
+        self._turns = deque([*(Chain() for _ in range(self.keep - 1)), chain])
+        self._numbers = set(saved.rows)
+        self._layout = _layout(saved.rows, saved.rows)
+        return saved
+
+    def peek(
+        self, warn: Callable[[str], None], rows: Collection[int] | None, until: int | None = None
+    ) -> Saved | None:
+        """Like `latest`, for whoever does not go on to save: of the rows only some.
+
+        Files that only other rows would be read from are left alone, damaged or not.
+
+        Args:
+            warn: called with one sentence for every damaged file that was met.
+            rows: the numbers of the rows that are wanted, as far as they are there; None: all.
+            until: of this round or an earlier one; None: of any.
+
+        Raises:
+            UserError: there are checkpoints, but all are damaged; or one may not be read.
+        """
+        found = self._newest(warn, until, None if rows is None else frozenset(rows))
+        return None if found is None else found[0]
+
+    def drop_after(self, round: int) -> None:
+        """Removes checkpoints of later rounds, which are of a past that was abandoned.
+
+        Raises:
+            UserError: the operating system refused.
+        """
+        with files.explain_os_errors("clean", self.directory):
+            for file in checkpoint_files.find(self.directory):
+                if file.round > round:
+                    _remove(file.path)
+
+    def rounds(self) -> list[int]:
+        """The rounds for which there is a file, whole or not, in ascending order."""
+        return sorted({file.round for file in checkpoint_files.find(self.directory)})
+
+    def _newest(
+        self, warn: Callable[[str], None], until: int | None, wanted: frozenset[int] | None
+    ) -> tuple[Saved, Chain, set[Path]] | None:
+        """The newest checkpoint that is whole, its chain, and files that cannot be used."""
         damaged: list[str] = []
         unusable: set[Path] = set()
         for file in checkpoint_files.find(self.directory):
             if file.path in unusable:
                 continue  # for a reason that is known already
+            if until is not None and file.round > until:
+                continue
             try:
-                saved, chain = _load(file, unusable)
+                saved, chain, self.origin = _load(file, unusable, wanted)
             except DamagedError as damage:
                 damaged.append(str(damage))
                 continue
             except GoneError:
-                return self.latest(warn)
+                return self._newest(warn, until, wanted)
             for sentence in damaged:
                 warn(f"{sentence}, so the previous one, of round {saved.round}, is used instead")
-            self._unusable = unusable
-            # The others begin anew: their files were not read, so nothing should build on them.
-            self._turns = deque([*(Chain() for _ in range(self.keep - 1)), chain])
-            self._numbers = set(saved.rows)
-            self._layout = _layout(saved.rows, saved.rows)
-            return saved
+            return saved, chain, unusable
         if damaged:
             raise UserError(f"no checkpoint in {self.directory} can be used: " + "; ".join(damaged))
         return None
-
-    def rounds(self) -> list[int]:
-        """The rounds for which there is a file, whole or not, in ascending order."""
-        return sorted({file.round for file in checkpoint_files.find(self.directory)})
 
     def _note(self, round: int, rows: Rows, changed: frozenset[int] | None) -> None:
         """Takes note of where the run stands and what changed, whether or not a save succeeds."""
@@ -179,7 +226,7 @@ class Checkpoints:
             # The newest first, so that at no moment a file is without those that it builds on.
             for file in found:
                 if file.path not in kept:
-                    file.path.unlink(missing_ok=True)
+                    _remove(file.path)
             files.remove_temporaries(self.directory)
 
     def _needed(self, file: File) -> set[Path]:
@@ -197,9 +244,18 @@ class Checkpoints:
         return needed
 
 
-def _load(newest: File, unusable: set[Path]) -> tuple[Saved, Chain]:
-    """Reads a checkpoint, every file once; those that it fails to use are added to `unusable`."""
+def _load(
+    newest: File, unusable: set[Path], wanted: frozenset[int] | None
+) -> tuple[Saved, Chain, Mapping[str, str]]:
+    """Reads a checkpoint, every file once; those that it fails to use are added to `unusable`.
+
+    Args:
+        newest: its own file.
+        unusable: files that cannot be used.
+        wanted: rows to read, no further than until they are found; None: all.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
+    origin: dict[str, str] = {}
     rows: dict[int, dict[str, npt.NDArray[Any]]] = {}
     links: list[Link] = []
     met: list[Path] = []
@@ -218,13 +274,21 @@ def _load(newest: File, unusable: set[Path]) -> tuple[Saved, Chain]:
             use = "" if at == newest else f", on which that of round {newest.round} builds"
             raise DamagedError(f"checkpoint {at.path} is damaged ({reason}){use}") from error
         if at == newest:
-            arrays = contents.arrays
+            arrays, origin = contents.arrays, contents.origin
         for position, number in enumerate(contents.numbers):
-            if number not in rows:  # what was read before is newer
+            # What was read before is newer.
+            if number not in rows and (wanted is None or number in wanted):
                 rows[number] = contents.row(position)
         links.append(_link(at, contents.numbers, whole=base is None))
-        at = base
-    return Saved(newest.round, arrays, dict(sorted(rows.items()))), Chain(links[::-1])
+        at = None if wanted is not None and wanted <= rows.keys() else base
+    saved = Saved(newest.round, arrays, dict(sorted(rows.items())))
+    return saved, Chain(links[::-1]), origin
+
+
+def _remove(path: Path) -> None:
+    """Removes a file; a folder of that name, which is nobody's checkpoint, is left alone."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
 
 
 def _base(file: File, name: str | None) -> File | None:

@@ -1,13 +1,14 @@
 """A comparison's directory: ordinary runs side by side, and the plan that says which.
 
-compare.toml        the plan; a directory that has it is a comparison
-ALGORITHM-seedS/    a run for each algorithm and each seed of the plan
+compare.toml                 the plan; a directory that has it is a comparison
+ALGORITHM-seedS/             a run for each algorithm and each seed of the plan
+ALGORITHM-KEY=VALUE-seedS/   likewise, where settings are varied
 """
 
 from __future__ import annotations
 
 import dataclasses
-import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import tomli_w
 
 from fedkl.errors import UserError
-from fedkl.runs import files
+from fedkl.runs import files, strict_toml
 from fedkl.settings import build, setting
+from fedkl.texts import described, folder_name
 
 _PLAN = "compare.toml"
 
@@ -29,6 +31,21 @@ class Plan:
     algorithms: tuple[str, ...] = setting((), "the algorithms compared")
     seeds: tuple[int, ...] = setting((), "the seeds each is trained with", low=0)
     jobs: int = setting(1, "how many runs go on at a time", low=1)
+    vary: tuple[Mapping[str, Any], ...] = ()
+    """Settings by dotted name that each algorithm is trained with, one after the other; nothing:
+    with those of the preset alone."""
+
+    def cells(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """What is trained with every seed: an algorithm and settings, by the name of its runs."""
+        found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        for algorithm in self.algorithms:
+            for settings in self.vary or ({},):
+                own = described(settings)
+                name = folder_name(algorithm, *own) if own else algorithm
+                if name in found:  # values that differ in what no folder's name can hold
+                    name = f"{name}-{len(found)}"
+                found[name] = (algorithm, settings)
+        return found
 
 
 def is_comparison(path: Path) -> bool:
@@ -38,7 +55,10 @@ def is_comparison(path: Path) -> bool:
 
 def write_plan(path: Path, plan: Plan) -> None:
     """Makes a directory a comparison, all at once."""
-    files.write_atomically(path / _PLAN, tomli_w.dumps(dataclasses.asdict(plan)).encode())
+    values = dataclasses.asdict(plan)
+    if not plan.vary:
+        del values["vary"]
+    files.write_atomically(path / _PLAN, tomli_w.dumps(values).encode())
 
 
 def read_plan(path: Path, names_only: bool = False) -> Plan:
@@ -46,42 +66,32 @@ def read_plan(path: Path, names_only: bool = False) -> Plan:
 
     Args:
         path: the directory.
-        names_only: True for the lists of algorithms and seeds alone, as far as there are any;
-            whatever else the file holds is passed over, so that one made by hand can be read.
+        names_only: True for the lists of algorithms, seeds and settings alone, as far as there are
+            any; whatever else the file holds is passed over, so that one made by hand can be read.
 
     Raises:
         UserError: the file cannot be read, or is not a plan.
     """
     file = path / _PLAN
-    values = read_toml(file)
+    values = strict_toml.read(file)
     if names_only:
-        lists = {name: values.get(name) for name in ("algorithms", "seeds")}
+        lists = {name: values.get(name) for name in ("algorithms", "seeds", "vary")}
         values = {name: value for name, value in lists.items() if isinstance(value, list)}
-    return build(Plan, values, str(file))
+    vary = values.pop("vary", [])
+    if not isinstance(vary, list) or not all(isinstance(settings, dict) for settings in vary):
+        raise UserError(f"{file}.vary must be a list of tables, not {vary!r}")
+    plan: Plan = build(Plan, values, str(file))
+    return dataclasses.replace(plan, vary=tuple(vary))
 
 
-def read_toml(file: Path) -> dict[str, Any]:
-    """What a file holds.
-
-    Raises:
-        UserError: it cannot be read, or is not TOML.
-    """
-    with files.explain_os_errors("read", file):
-        text = file.read_text(encoding="utf-8", errors="replace")
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{file} is not valid TOML: {error}") from error
-
-
-def name_of(algorithm: str, seed: int) -> str:
+def name_of(cell: str, seed: int) -> str:
     """The name of a run's directory."""
-    return f"{algorithm}-seed{seed}"
+    return f"{cell}-seed{seed}"
 
 
 def runs_of(path: Path, plan: Plan) -> list[Path]:
     """The run directories, seed by seed, so that an early look compares like with like."""
-    return [path / name_of(algorithm, s) for s in plan.seeds for algorithm in plan.algorithms]
+    return [path / name_of(cell, seed) for seed in plan.seeds for cell in plan.cells()]
 
 
 def runs_in(path: Path) -> list[Path]:

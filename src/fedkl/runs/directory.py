@@ -5,6 +5,7 @@ clients.csv      who differs in what, a line for each client; not there if all a
 metrics.jsonl    one record for each round
 summary.json     what the run came to, written at its end
 checkpoints/     the last few states
+best/            those of the best evaluated rounds; only if they are to be kept
 returns/         each client's returns, one file for each round; only of runs with very many clients
 .lock            held by the process that runs it
 """
@@ -12,12 +13,10 @@ returns/         each client's returns, one file for each round; only of runs wi
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import hashlib
 import io
-import os
 import shlex
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,49 +25,24 @@ import numpy.typing as npt
 import tomli_w
 
 from fedkl.errors import UserError
-from fedkl.runs import files, strict_json
-from fedkl.runs.checkpoints import Checkpoints
+from fedkl.runs import files, strict_json, strict_toml
+from fedkl.runs.checkpoints import Checkpoints, Saved
 from fedkl.runs.clients_table import as_csv
+from fedkl.runs.locks import LOCK, Lock, lock_directory
 from fedkl.runs.metrics import MetricsLog
 
 _CONFIG = "config.toml"
 _CLIENTS = "clients.csv"
-_LOCK = ".lock"
+_SUMMARY = "summary.json"
+_LARGEST = 2**22
+"""Bytes of a summary; more would be no accident."""
+SERVING = "serving.toml"
+"""Says how a run is served to clients in a network, and that it is."""
 
 
-@contextlib.contextmanager
-def lock_directory(directory: Path) -> Iterator[None]:
-    """Holds a directory for this process.
-
-    The kernel frees the lock when the process ends, however it ends. The file stays: removing
-    it would let two processes hold locks on two files of the same name.
-
-    Raises:
-        UserError: another process (or this one, elsewhere) holds it.
-    """
-    path = directory / _LOCK
-    with files.explain_os_errors("lock", path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        with files.explain_os_errors("lock", path):
-            _acquire(descriptor, directory)
-            # Nobody else writes now, so these are of a process that died.
-            files.remove_temporaries(directory)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _acquire(descriptor: int, directory: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        # A holder that has not yet written its number leaves the file empty or stale.
-        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-        holder = f"process {owner}" if owner.isdigit() else "another process"
-        raise UserError(f"{directory} is in use by {holder}") from error
-    os.ftruncate(descriptor, 0)
-    files.write_all(descriptor, f"{os.getpid()}\n".encode("ascii"))
+def is_served(run: Path) -> bool:
+    """Whether a run's clients are in a network."""
+    return (run / SERVING).exists()
 
 
 class RunDirectory:
@@ -78,12 +52,15 @@ class RunDirectory:
         path: the directory, as the user gave it.
         metrics: its metrics log.
         checkpoints: its checkpoints.
+        best: those of the best evaluated rounds, the last two (`checkpoint.keep_best`): a run that
+            goes back to the checkpoint before the newest has the best one of that time.
     """
 
     def __init__(self, path: Path):
         self.path = Path(path)
         self.metrics = MetricsLog(self.path / "metrics.jsonl")
         self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self.best = Checkpoints(self.path / "best")
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> RunDirectory:
@@ -125,19 +102,45 @@ class RunDirectory:
                 raise UserError(f"{run.path} is not a run directory: it has no {_CONFIG}")
         return run
 
+    def replace_config(self, config: Mapping[str, Any]) -> None:
+        """Writes another config in the place of the run's, all at once; for whoever has its lock.
+
+        Args:
+            config: what TOML can hold.
+        """
+        files.write_atomically(self.path / _CONFIG, tomli_w.dumps(config).encode())
+
     def config(self) -> dict[str, Any]:
-        """The config that the run was created with.
+        """The config that the run was created with, or that it was given since.
 
         Raises:
             UserError: the file cannot be read or is not TOML.
         """
-        path = self.path / _CONFIG
-        with files.explain_os_errors("read", path):
-            data = path.read_bytes()
-        try:
-            return tomllib.loads(data.decode("utf-8"))
-        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both of this kind.
-            raise UserError(f"{path} is not valid TOML: {error}") from error
+        return strict_toml.read(self.path / _CONFIG)
+
+    def checkpoint(
+        self, warn: Callable[[str], None], best: bool, rows: Collection[int] | None = None
+    ) -> Saved | None:
+        """What was saved last, or None if nothing was; for readers.
+
+        Args:
+            warn: called with one sentence for every damaged file that was met.
+            best: of the best evaluated round.
+            rows: the numbers of the rows that are wanted, as far as they are there; None: all.
+
+        Raises:
+            UserError: it cannot be used, or no best one was kept.
+        """
+        if not best:
+            return self.checkpoints.peek(warn, rows)
+        # A process that died between the two may have saved a best one of a round to come.
+        until = max(self.checkpoints.rounds(), default=0)
+        if (saved := self.best.peek(warn, rows, until)) is None:
+            raise UserError(
+                f"{self.path} has kept no best round: that takes checkpoint.keep_best = true, and "
+                "a round that was evaluated"
+            )
+        return saved
 
     def write_clients(self, words: Mapping[str, npt.NDArray[Any]]) -> None:
         """Writes who differs in what, all at once; nothing if nobody does, or if it is there.
@@ -155,25 +158,27 @@ class RunDirectory:
         Args:
             summary: what `strict_json.encode` accepts.
         """
-        data = strict_json.encode(summary, indent=2) + b"\n"
-        files.write_atomically(self.path / "summary.json", data)
+        files.write_atomically(self.path / _SUMMARY, strict_json.encode_sealed(summary))
 
     def summary(self) -> dict[str, Any] | None:
         """The summary, or None while there is none.
 
         Raises:
-            UserError: the file cannot be read or is not JSON.
+            UserError: the file cannot be read, is not JSON, or does not fit its checksum.
         """
-        path = self.path / "summary.json"
+        path = self.path / _SUMMARY
         with files.explain_os_errors("read", path):
             try:
-                data = path.read_bytes()
+                data = files.read_bytes(path, _LARGEST)
             except FileNotFoundError:
                 return None
         try:
-            return strict_json.decode(data)
+            return strict_json.decode_sealed(data)
         except ValueError as error:
-            raise UserError(f"{path} is not valid JSON: {error}") from error
+            raise UserError(
+                f"{path} {error}; remove it, and `fedkl resume {shlex.quote(str(self.path))}` "
+                "writes it again"
+            ) from error
 
     def write_returns(self, round: int, returns: npt.NDArray[Any]) -> Path:
         """Saves each client's returns of one round, all at once; a log line cannot hold so many.
@@ -191,22 +196,31 @@ class RunDirectory:
         np.save(buffer, returns, allow_pickle=False)
         path = self._returns(round)
         with files.explain_os_errors("write", path):
+            files.refuse_link(path.parent)
             files.make_directory(path.parent)
         files.write_atomically(path, buffer.getvalue())
         return path
 
-    def read_returns(self, round: int) -> npt.NDArray[Any] | None:
+    def read_returns(self, round: int, sha256: str | None = None) -> npt.NDArray[Any] | None:
         """What `write_returns` saved for a round, or None if there is nothing.
 
+        Args:
+            round: the number of the round.
+            sha256: the checksum of the file, if anybody knows it.
+
         Raises:
-            UserError: the file cannot be read or is not a whole array.
+            UserError: the file cannot be read, is not a whole array, or has another checksum.
         """
         path = self._returns(round)
         with files.explain_os_errors("read", path):
             try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                return None
+                data = files.read_bytes(path)
+            except FileNotFoundError as error:
+                if sha256 is None:
+                    return None
+                raise UserError(f"{path} is missing, and the log names it") from error
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+            raise UserError(f"{path} is damaged: it does not fit the checksum in the log")
         buffer = io.BytesIO(data)
         try:
             returns = np.load(buffer, allow_pickle=False)
@@ -217,14 +231,14 @@ class RunDirectory:
         return returns
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[Lock]:
         """Holds the run for this process; every writer must hold it, readers need not."""
-        with lock_directory(self.path):
+        with lock_directory(self.path) as lock:
             # A writer of many files would be slow if it looked for these at every one.
             if (folder := self._returns(0).parent).is_dir():
                 with files.explain_os_errors("clean", folder):
                     files.remove_temporaries(folder)
-            yield
+            yield lock
 
     def _returns(self, round: int) -> Path:
         return self.path / "returns" / f"{round:06d}.npy"
@@ -239,7 +253,7 @@ class RunDirectory:
         command = f"`fedkl resume {shlex.quote(str(self.path))}`"
         if _CONFIG in names:
             raise UserError(f"{self.path} holds a run already; go on with it by {command}")
-        if any(name != _LOCK and not files.is_temporary(name) for name in names):
+        if any(name != LOCK and not files.is_temporary(name) for name in names):
             raise UserError(
                 f"{self.path} is not empty; give a new directory for a new run "
                 f"(a run that exists goes on with {command})"

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,7 @@ _REASONS = {
     errno.EFBIG: "the file would be larger than the system allows",
     errno.ENAMETOOLONG: "the name is too long",
     errno.EIO: "the disk failed to read or write",
+    errno.ELOOP: "it is a symbolic link, and may lead anywhere",
 }
 
 
@@ -48,7 +50,7 @@ def explain_os_errors(doing: str, path: Path) -> Iterator[None]:
         raise UserError(f"cannot {doing} {path}: {reason}") from error
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replaces a file by new contents, durably and all at once.
 
     When it returns, the contents survive a power failure. When it raises, the file is whole: the
@@ -57,6 +59,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     Args:
         path: the file; its folder must exist.
         data: the new contents.
+        mode: the file's permissions, less the umask.
 
     Raises:
         UserError: the operating system refused; the message says why.
@@ -66,7 +69,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{unique}{_TEMPORARY}")
     with explain_os_errors("write", path):
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             try:
                 write_all(descriptor, data)
                 # Before the rename: otherwise a power failure may leave the name on empty contents.
@@ -79,6 +82,64 @@ def write_atomically(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
             raise
         sync_directory(path.parent)
+
+
+def require_ordinary(path: Path) -> None:
+    """Sees to it that a path is an ordinary file; reading a pipe would wait for ever.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        OSError: it is a directory, or may not be looked at.
+        UserError: it is something else.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path} is not an ordinary file")
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """What an ordinary file holds.
+
+    Args:
+        path: the file.
+        most: how many bytes are sensible; None: any number.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is no ordinary file, or larger than is sensible.
+    """
+    require_ordinary(path)
+    if most is not None and os.stat(path).st_size > most:
+        raise UserError(f"{path} is larger than {most:,} bytes, which is not sensible")
+    return path.read_bytes()
+
+
+def open_to_write(path: Path) -> int:
+    """A descriptor of a file to change in place, made if it is not there; links are not followed.
+
+    Raises:
+        OSError: it cannot be written.
+        UserError: it is a pipe or the like.
+    """
+    # A pipe that nobody reads must not make us wait.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path} is not an ordinary file")
+    return descriptor
+
+
+def refuse_link(path: Path) -> None:
+    """Sees to it that a folder is one, and not a link that leads elsewhere.
+
+    Raises:
+        UserError: it is a link.
+    """
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link; only what is inside a run is written to")
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -104,13 +165,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_directory(path: Path) -> None:
-    """Makes a folder and its missing parents, durably; one that exists is left alone."""
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """Makes a folder and its missing parents, durably; one that exists is left alone.
+
+    Args:
+        path: the folder.
+        mode: the permissions of what is made, less the umask.
+    """
     if path.is_dir():
         return
     if not path.parent.exists():
-        make_directory(path.parent)
-    path.mkdir(exist_ok=True)
+        make_directory(path.parent, mode)
+    path.mkdir(mode, exist_ok=True)
     sync_directory(path.parent)
 
 
@@ -122,5 +188,5 @@ def is_temporary(name: str) -> bool:
 def remove_temporaries(directory: Path) -> None:
     """Removes what interrupted writes left; only for the one process that writes there."""
     for entry in directory.iterdir():
-        if is_temporary(entry.name):
+        if is_temporary(entry.name) and (entry.is_symlink() or not entry.is_dir()):
             entry.unlink(missing_ok=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+_CHECKSUM = "sha256"
 
 
 def encode(record: Mapping[str, Any], indent: int | None = None) -> bytes:
@@ -38,10 +41,38 @@ def decode(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the text is not one strict-JSON object.
     """
-    record = json.loads(data.decode("utf-8"), parse_constant=_refuse)
+    try:
+        record = json.loads(data.decode("utf-8"), parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     return record
+
+
+def encode_sealed(record: Mapping[str, Any]) -> bytes:
+    """A record as a file that people read, which carries a checksum of what it says."""
+    return encode({**record, _CHECKSUM: _sha256(record)}, indent=2) + b"\n"
+
+
+def decode_sealed(data: bytes) -> dict[str, Any]:
+    """The record that `encode_sealed` wrote; or one that carries no checksum.
+
+    Raises:
+        ValueError: it is not valid JSON, or does not fit its checksum.
+    """
+    try:
+        record = decode(data)
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {error}") from error
+    stated = record.pop(_CHECKSUM, None)
+    if stated is not None and stated != _sha256(record):
+        raise ValueError("does not fit its checksum: it was edited or damaged")
+    return record
+
+
+def _sha256(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(encode(record)).hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 
 from fedkl.errors import UserError
 from fedkl.runs import files
+from fedkl.runs.callbacks import Callback
 
 
-class TensorBoardSink:
+class TensorBoardSink(Callback):
     """Writes the scalars of metrics records as a TensorBoard event file.
 
     tensorboardX's `SummaryWriter` hands events to a thread; when the disk is full that thread dies
@@ -33,7 +34,7 @@ class TensorBoardSink:
         except ImportError as error:
             raise UserError(
                 "TensorBoard output needs tensorboardX; install it with "
-                "`pip install fedkl[tensorboard]`"
+                "`pip install -e '.[tensorboard]'`"
             ) from error
         self.path = Path(path)
         self._new_file = event_file_writer.EventsWriter
@@ -42,7 +43,7 @@ class TensorBoardSink:
         self._summary = summary_pb2.Summary
         self._file: Any = None
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def on_round(self, record: Mapping[str, Any]) -> None:
         """Writes every finite scalar of a record, and how many clients were rejected.
 
         Args:
@@ -62,7 +63,7 @@ class TensorBoardSink:
             self._file.write_event(event)
             self._file.flush()
 
-    def close(self) -> None:
+    def on_end(self, summary: Mapping[str, Any] | None) -> None:
         """Ends the event file; nothing is lost without it, since every record is flushed."""
         if self._file is not None:
             with files.explain_os_errors("write", self.path):
@@ -70,6 +71,7 @@ class TensorBoardSink:
             self._file = None
 
     def _open(self, step: int) -> None:
+        files.refuse_link(self.path)
         files.make_directory(self.path)
         # The library's own name is unique to the second only; the suffix keeps a quick resume from
         # overwriting the file before it, and the files in order.

@@ -14,11 +14,22 @@ from fedkl.worlds.base import AnyWorld
 
 
 class Film(NamedTuple):
-    """An episode, drawn as it is looked at."""
+    """An episode, drawn as it is looked at.
+
+    Attributes:
+        frames: the first state, and that after each step.
+        frames_per_second: how fast they are shown.
+        totals: the return so far, of each frame.
+    """
 
     frames: Iterator[UInt8[np.ndarray, "h w 3"]]
     frames_per_second: float
-    episode_return: float
+    totals: list[float]
+
+    @property
+    def episode_return(self) -> float:
+        """The return at the end."""
+        return self.totals[-1]
 
 
 def film(world: AnyWorld, recording: Recording) -> Film:
@@ -30,9 +41,9 @@ def film(world: AnyWorld, recording: Recording) -> Film:
     artist = world.artist(recording.params)
     length = int(np.asarray(recording.mask).sum())
     reward = np.asarray(recording.reward)[:length]
-    totals = np.concatenate([[0.0], np.cumsum(reward, dtype=np.float64)])
+    totals = np.concatenate([[0.0], np.cumsum(reward, dtype=np.float64)]).tolist()
     frames = (
         artist(jax.tree.map(lambda x, i=i: x[i], recording.states), i, total)
-        for i, total in enumerate(totals.tolist())
+        for i, total in enumerate(totals)
     )
-    return Film(frames, world.frames_per_second, float(totals[-1]))
+    return Film(frames, world.frames_per_second, totals)

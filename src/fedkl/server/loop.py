@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from fedkl import compilation
 from fedkl.arrays import from_arrays, mismatch, to_arrays
 from fedkl.clients.state import Model
 from fedkl.clients.work import Evaluate, RecordEpisode
@@ -26,6 +27,7 @@ from fedkl.server.measuring import Measured
 from fedkl.server.records import Record, Returns
 from fedkl.server.rows import SavedRows, read_rows
 from fedkl.server.selection import Pool
+from fedkl.server.soundness import require_finite, require_sound
 from fedkl.server.starting import first_states, limits_of, local_engine, task_of
 from fedkl.server.state import State, at_the_server, broadcast
 
@@ -38,7 +40,7 @@ class Snapshot(NamedTuple):
 
     arrays: dict[str, np.ndarray]
     """The server's."""
-    rows: SavedRows
+    rows: Mapping[int, Mapping[str, np.ndarray]]
     """One for each client that has taken part, read from the engine when it is asked for."""
     changed: frozenset[int]
     """The rows that are not as they were when the run was last saved."""
@@ -58,7 +60,15 @@ class Federation:
         """Args:
         config: what to train.
         engine: where the clients are; None: all in this process (`server.starting.local_engine`).
+
+        Raises:
+            UserError: it is no config, or its world is not what it says.
         """
+        if not hasattr(config, "federation"):
+            raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+        # Whoever iterates over a federation waits for the compiler as seldom as the commands do.
+        compilation.enable_cache()
+        require_sound(config)
         self.config = config
         self.task = task_of(config)
         model, self._first_client = first_states(config)
@@ -93,9 +103,13 @@ class Federation:
 
         Raises:
             StalledError: too many rounds in a row left the model as it was, or all there are.
+            UserError: the first round came to nothing, because the world gives no finite numbers.
         """
         while self.state.round < self.config.federation.rounds and not self.stalled:
-            yield self.run_round()
+            record = self.run_round()
+            if record["round"] == 1 and self._came_to_nothing(record):
+                require_finite(self.config)
+            yield record
         if self.stalled:
             raise StalledError(
                 f"training has stalled: no update of the last {self.state.empty_rounds} rounds "
@@ -105,9 +119,7 @@ class Federation:
     @property
     def stalled(self) -> bool:
         """Whether too many rounds in a row left the model as it was, or all there are."""
-        settings = self.config.federation
-        limit = min(settings.max_empty_rounds, settings.rounds)
-        return int(self.state.empty_rounds) >= limit
+        return self.config.federation.stalled(int(self.state.empty_rounds))
 
     def forgive(self) -> None:
         """Counts rounds that leave the model as it is from here on."""
@@ -123,8 +135,9 @@ class Federation:
         before = self._informed(before, measured, candidates)
         selected = self._select(t, before.selector)
         asked = replies.Asked(self.config.seed, t, self._starts(model, selected), self._since)
-        retries = self.config.federation.retries
-        came = replies.train(self.engine, model, asked, self._limits, retries)
+        settings = self.config.federation
+        terms = replies.Terms(settings.clients_per_round, settings.retries)
+        came = replies.train(self.engine, model, asked, self._limits, terms)
         trained = records.diagnostics(came.accepted)
         updates = {client: answer.update for client, answer in came.accepted.items()}
         after = next_state(self.config, self._aggregation, before, updates)
@@ -153,7 +166,7 @@ class Federation:
             "bytes_down_regions": after.bytes_down,
             "bytes_up_regions": after.bytes_up,
             "observations_shared": self.config.algorithm.observations_sent * came.answers,
-            "heterogeneity": measuring.rows(measured.levels()) if self._logged(t) else None,
+            "heterogeneity": measuring.rows(measured.levels()) or None,
             "steps_measured": measured.steps,
             "bytes_measured": measured.bytes,
             "seconds": 0.0,
@@ -175,16 +188,28 @@ class Federation:
         Returns:
             A row for each; NaN for a client that did not answer.
         """
-        everybody = self.config.federation.clients
+        return self._evaluations(Evaluate(episodes, deterministic), clients)()
+
+    def _evaluations(
+        self, work: Evaluate, clients: Sequence[int] | None
+    ) -> Callable[[], Float[np.ndarray, "n e"]]:
+        """Asks clients to evaluate, and gives what collects their answers: several evaluations can
+        be on their way at once."""
+        everybody, t = self.config.federation.clients, int(self.state.round)
         asked = range(everybody) if clients is None else clients
-        key = key_for(self.config.seed, Purpose.EVALUATION, int(self.state.round))
+        key = key_for(self.config.seed, Purpose.EVALUATION, t)
         words = words_of(jax.random.split(key, everybody))
-        jobs = [Job(client, words[client], self._since.get(client, 0)) for client in asked]
-        work = Evaluate(episodes, deterministic)
-        found = dict(self.engine.run(work, broadcast(self.state.model), jobs, words_of(key)))
-        unknown = np.full(episodes, np.nan)
-        rows = [found.get(client, unknown) for client in asked]
-        return np.stack([unknown if isinstance(row, Failure) else np.asarray(row) for row in rows])
+        jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
+        coming = self.engine.run(work, broadcast(self.state.model), jobs, words_of(key))
+
+        def collect() -> Float[np.ndarray, "n e"]:
+            found = dict(coming)
+            unknown = np.full(work.episodes, np.nan)
+            rows = [found.get(client, unknown) for client in asked]
+            known = [unknown if isinstance(row, Failure) else np.asarray(row) for row in rows]
+            return np.stack(known)
+
+        return collect
 
     def measure(self, clients: Sequence[int] | None = None) -> Measured:
         """The level of heterogeneity at the global policy; changes nothing.
@@ -204,7 +229,7 @@ class Federation:
         """
         key = key_for(self.config.seed, Purpose.RECORDING, int(self.state.round))
         own = words_of(jax.random.fold_in(key, client))
-        job = Job(client, own, self._since.get(client, 0))
+        job = Job(client, own, self._since.get(client, 0), round=int(self.state.round))
         work, model = RecordEpisode(deterministic), broadcast(self.state.model)
         found: Any = dict(self.engine.run(work, model, [job], words_of(key))).get(client)
         if found is None or isinstance(found, Failure):
@@ -247,6 +272,8 @@ class Federation:
             ValueError: it is of another federation; the message says in what.
         """
         state = from_arrays(self.state, arrays)
+        if strangers := [client for client in rows if client >= self.config.federation.clients]:
+            raise ValueError(f"there is no client {strangers[0]}")
         self._since, own = read_rows(rows, self._first_client)
         self.engine.restore(own)
         self.state = state
@@ -256,7 +283,7 @@ class Federation:
         config = self.config
         return Pool(
             config.federation.clients,
-            config.federation.clients_per_round,
+            config.federation.selected,
             key_for(config.seed, Purpose.SELECTION),
         )
 
@@ -315,16 +342,24 @@ class Federation:
                 starts[client] = sent[id(own)]
         return starts
 
+    def _came_to_nothing(self, record: Record) -> bool:
+        """Whether no update was accepted, or no return of an evaluation is a number."""
+        reached = record["return_mean"]
+        if reached is None:
+            return bool(record["note"]) or self._evaluates(record["round"])
+        return bool(record["note"]) or not np.isfinite(reached)
+
+    def _evaluates(self, round: int) -> bool:
+        return round % self.config.evaluation.every == 0 or round == self.config.federation.rounds
+
     def _returns(self) -> Returns:
-        settings, done = self.config.evaluation, int(self.state.round)
-        if done % settings.every and done != self.config.federation.rounds:
+        settings = self.config.evaluation
+        if not self._evaluates(int(self.state.round)):
             return records.NOT_EVALUATED
         sample = self.evaluated
-        return records.returns(
-            self.evaluate(settings.episodes, False, sample),
-            self.evaluate(settings.episodes, True, sample),
-            sample,
-        )
+        both = [self._evaluations(Evaluate(settings.episodes, d), sample) for d in (False, True)]
+        stochastic, deterministic = (collect() for collect in both)
+        return records.returns(stochastic, deterministic, sample)
 
 
 def _trouble(note: str | None, rejected: Mapping[int, str]) -> str:

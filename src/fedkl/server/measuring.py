@@ -71,7 +71,7 @@ def measure(
     asked = sorted(clients)
     numbers = np.asarray([[round, client] for client in asked])
     words = words_for(config.seed, Purpose.HETEROGENEITY, numbers)
-    jobs = [Job(c, w, since.get(c, 0)) for c, w in zip(asked, words, strict=True)]
+    jobs = [Job(c, w, since.get(c, 0), round=round) for c, w in zip(asked, words, strict=True)]
     work = config.heterogeneity.work()
     key = words_of(key_for(config.seed, Purpose.HETEROGENEITY, round))
     found: dict[int, Measurement] = {}

@@ -74,6 +74,7 @@ class Record(Returns, Diagnostics):
     bytes_measured: int
     seconds: float
     simulators_replaced: NotRequired[int]
+    actors_replaced: NotRequired[int]
 
 
 NOT_EVALUATED: Returns = {
@@ -106,10 +107,12 @@ def returns(
         sample = [client for client, there in zip(everybody, known, strict=True) if there]
     stochastic, deterministic = stochastic[known], deterministic[known]
     per_client = stochastic.mean(axis=1)
+    with np.errstate(invalid="ignore"):  # the deviation of infinite returns
+        deviation = float(per_client.std())
     return {
         "return_mean": float(per_client.mean()),
         "return_min": float(per_client.min()),
-        "return_std": float(per_client.std()),
+        "return_std": deviation,
         "return_per_client": per_client.astype(float).tolist(),
         "deterministic_return_mean": float(deterministic.mean()),
         "evaluated": None if sample is None else list(sample),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,17 @@ class Replies(NamedTuple):
     bytes_up: int
 
 
-def train(engine: Engine, model: Model, asked: Asked, limits: Limits, retries: int) -> Replies:
+class Terms(NamedTuple):
+    """When enough is enough."""
+
+    wanted: int
+    """The first so many valid answers count; nobody is blamed for coming later."""
+    retries: int
+    """How often a client whose answer is invalid is asked again, with a fresh key; one whose answer
+    was lost on the way is asked the same again."""
+
+
+def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Terms) -> Replies:
     """Valid answers, and why the other clients were left out.
 
     Args:
@@ -47,27 +57,32 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, retries: i
         model: what is broadcast.
         asked: who is asked, and from where.
         limits: what an update may be at the most.
-        retries: how often a client whose answer is invalid is asked again, with a fresh key.
+        terms: how many answers count.
     """
     accepted: dict[int, Trained] = {}
     rejected: dict[int, str] = {}
+    given_up: set[int] = set()
+    tries = dict.fromkeys(asked.starts, 0)
     sent = answered = 0
-    for attempt in range(1 + retries):
-        left = [client for client in asked.starts if client not in accepted]
-        if not left:
+    for attempt in range(1 + terms.retries):
+        left = [c for c in asked.starts if c not in accepted and c not in given_up]
+        if not left or len(accepted) == terms.wanted:
             break
         sent += len(left)
-        rejected |= dict.fromkeys(left, "it did not answer")
-        for client, answer in engine.run(
-            Train(),
-            model,
-            _jobs(asked, left, attempt, model),
-            words_of(key_for(asked.seed, Purpose.SHARED_WORLD, asked.round, attempt)),
-        ):
-            if client not in rejected:  # nobody has asked it, or it has answered already
+        waiting = dict.fromkeys(left, "it did not answer")
+        rejected |= waiting
+        shared = words_of(key_for(asked.seed, Purpose.SHARED_WORLD, asked.round, attempt))
+        jobs = _jobs(asked, {client: tries[client] for client in left}, model)
+        coming = engine.run(Train(), model, jobs, shared)
+        for client, answer in coming:
+            if client not in waiting:  # nobody has asked it, or it has answered already
                 continue
+            del waiting[client]
+            lost = isinstance(answer, Failure) and answer.lost
+            tries[client] += not lost
             if isinstance(answer, Failure):
                 rejected[client] = answer.reason
+                given_up |= set() if answer.again else {client}
                 continue
             answered += 1
             problem = problem_with(answer, asked.starts[client], limits)
@@ -76,15 +91,25 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, retries: i
                 del rejected[client]
             else:
                 rejected[client] = problem
+            if len(accepted) == terms.wanted:
+                rejected = {c: why for c, why in rejected.items() if c not in waiting}
+                coming.close()
+                break
     down = size_in_bytes(model)
     up = down - size_in_bytes(model.shared) + size_in_bytes(limits.message) + np.float32().nbytes
     return Replies(accepted, rejected, answered, sent * down, answered * up)
 
 
-def _jobs(asked: Asked, clients: Sequence[int], attempt: int, model: Model) -> list[Job]:
-    numbers = np.asarray([[asked.round, client, attempt] for client in clients])
+def _jobs(asked: Asked, tries: Mapping[int, int], model: Model) -> list[Job]:
+    """Of each client, which has tried so often before."""
+    numbers = np.asarray([[asked.round, client, tried] for client, tried in tries.items()])
     words = words_for(asked.seed, Purpose.TRAINING, numbers)
     return [
-        Job(c, w, asked.since.get(c, 0), None if asked.starts[c] is model else asked.starts[c])
-        for c, w in zip(clients, words, strict=True)
+        Job(c, w, asked.since.get(c, 0), _own_start(asked, c, model), asked.round)
+        for c, w in zip(tries, words, strict=True)
     ]
+
+
+def _own_start(asked: Asked, client: int, model: Model) -> Model | None:
+    start = asked.starts[client]
+    return None if start is model else start

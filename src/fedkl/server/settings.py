@@ -17,6 +17,16 @@ class FederationSettings:
 
     clients: int = setting(60, "N: clients in the federation", low=1, high=10_000_000)
     clients_per_round: int = setting(3, "K: clients selected in a round", low=1)
+    extra: int = setting(
+        0,
+        "clients selected beyond K, should some fail: the first K valid updates count",
+        low=0,
+    )
+    deadline: float = setting(
+        600.0,
+        "seconds that clients in a network have for an answer; in a simulation there is no limit",
+        above=0,
+    )
     rounds: int = setting(200, "communication rounds", low=1)
     critic: str = setting(
         FEDERATED,
@@ -82,6 +92,15 @@ class FederationSettings:
         low=0,
     )
 
+    def stalled(self, empty_rounds: int) -> bool:
+        """Whether training gives up after so many rounds in a row that left the model as it is."""
+        return empty_rounds >= min(self.max_empty_rounds, self.rounds)
+
+    @property
+    def selected(self) -> int:
+        """Clients that are asked in a round."""
+        return self.clients_per_round + self.extra
+
     def sharing(self) -> Sharing:
         """Who keeps which part of the model."""
         return Sharing(
@@ -107,3 +126,8 @@ class CheckpointSettings:
     """When a run is saved."""
 
     every: int = setting(1, "save after every so many rounds, and after the last", low=1)
+    keep_best: bool = setting(
+        False,
+        "keep the state after the round with the highest mean return, too, for `fedkl evaluate "
+        "--best`; such a round is saved whatever `every` says",
+    )

@@ -30,7 +30,9 @@ def task_of(config: Config) -> Task:
     """
     world = config.world
     if isinstance(world, World):
-        world = without_table(distorted(world))
+        world = distorted(world)
+    if isinstance(world, World | SoloWorld):
+        world = without_table(world)
     return Task(world, config.algorithm, config.learner, config.critic)
 
 
@@ -66,17 +68,22 @@ def first_states(config: Config) -> tuple[Model, ClientState]:
     return fresh(task_of(config), config.federation.sharing(), key)
 
 
+def trained_at_once(config: Config, on_cpu: bool) -> int:
+    """How many clients are trained in one vmapped call."""
+    settings, k = config.federation, config.federation.clients_per_round
+    # Batched small matrix products gain nothing on a CPU, and its cores take a client each.
+    return min(settings.clients_at_once or (1 if on_cpu else k), k)
+
+
 def local_engine(config: Config) -> Engine:
     """An engine whose clients are all in this process.
 
     Raises:
         UserError: the world's simulator cannot run here.
     """
-    task, settings, world = task_of(config), config.federation, config.world
+    task, world = task_of(config), config.world
     _, client = first_states(config)
-    k, on_cpu = settings.clients_per_round, jax.default_backend() == "cpu"
-    # Batched small matrix products gain nothing on a CPU, and its cores take a client each.
-    at_once = min(settings.clients_at_once or (1 if on_cpu else k), k)
+    at_once = trained_at_once(config, on_cpu=jax.default_backend() == "cpu")
     if isinstance(world, SharedWorld):
         return InSharedWorld(task, client, at_once)
     return InProcess(task, client, params_of(config), at_once)

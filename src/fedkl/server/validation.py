@@ -66,7 +66,7 @@ def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
         model: what the client started from, as NumPy arrays.
         limits: what an update may be at the most.
     """
-    expected = _expected(model, limits)
+    expected = expected_of(model, limits)
     if _fits(expected, trained):
         problem = _excess(trained, model, limits)
     else:
@@ -93,8 +93,8 @@ def problem_with_numbers(tree: PyTree) -> str | None:
     return None
 
 
-def _expected(model: Model, limits: Limits) -> Trained:
-    """An answer with the right structure, shapes and types."""
+def expected_of(model: Model, limits: Limits) -> Trained:
+    """A client's answer of the right structure, shapes and types, where it started from `model`."""
     number, each = np.zeros((), np.float32), np.zeros(limits.iterations, np.float32)
     metrics = {
         "kl_local": each,

@@ -42,49 +42,45 @@ class Actor(NamedTuple):
     """What logits are divided by; 0 takes the most probable of discrete actions."""
 
 
-class Actors:
-    """All agents in all columns of a job.
+class Networks:
+    """What all agents' networks make of what they see, in all columns.
 
-    An agent's noise in a column is drawn from a seed of its own, and its network is evaluated by
-    itself, so an action does not depend on who else takes part, nor on the columns beside its own.
+    Each is evaluated by itself, so an agent's output does not depend on who else takes part, nor on
+    the columns beside its own.
     """
 
-    def __init__(self, actors: list[Actor], lengths: Sequence[int]) -> None:
+    def __init__(self, actors: list[Actor], columns: int) -> None:
         """Args:
         actors: one for each agent; the networks have the same shape.
-        lengths: steps in each column.
+        columns: observations of each that are looked at together.
         """
+
+        def everywhere(each: list[Any]) -> Float[np.ndarray, "n c *f"]:
+            """An array of each agent, in all columns: calls that broadcast take far longer."""
+            return np.repeat(np.asarray(each, np.float32)[:, None], columns, axis=1)
+
         layers = range(len(actors[0].weights))
         weights = [np.stack([a.weights[k][None] for a in actors]) for k in layers]
-        biases = [np.stack([a.biases[k][None, None] for a in actors]) for k in layers]
+        biases = [everywhere([a.biases[k][None] for a in actors]) for k in layers]
         # Calls of NumPy are what an action costs: the first layer does the scaling, too.
         scale = np.stack([a.scale for a in actors])
         weights[0] = weights[0] / scale[:, None, :, None]
-        self._centre = np.stack([a.centre[None] for a in actors])
-        self._high = (np.array([[a.clip] for a in actors], np.float32) * scale)[:, None]
+        self._centre = everywhere([a.centre for a in actors])
+        self._high = everywhere([np.float32(a.clip) * a.scale for a in actors])
         self._low = -self._high
-        size = (len(actors), len(lengths))
-        outputs = [np.empty((*size, 1, bias.shape[-1]), np.float32) for bias in biases]
+        outputs = [np.empty_like(bias) for bias in biases]
         *self._hidden, self._last = zip(weights, biases, outputs, strict=True)
-        self._seen = np.empty((*size, scale.shape[-1]), np.float32)
-        self._discrete = actors[0].deviation is None
-        width = biases[-1].shape[-1]
-        keep = np.ones((max(lengths), *size, 1), np.float32)
-        self._offset = np.zeros((max(lengths), *size, width), np.float32)
-        for n, actor in enumerate(actors):
-            for c, (seed, length) in enumerate(zip(actor.seeds, lengths, strict=True)):
-                keep[:length, n, c], self._offset[:length, n, c] = _noise(actor, seed, length)
-        self._keep = keep if any(actor.exploration for actor in actors) else None
+        self._seen = np.empty_like(self._centre)
+        self._first = self._seen[:, :, None]
+        self._output = outputs[-1][:, :, 0]
 
-    def __call__(
-        self, observation: Float[np.ndarray, "n c o"], row: int
-    ) -> Float[np.ndarray, "n c a"] | Int[np.ndarray, "n c"]:
-        """Every agent's action in a row of all columns."""
+    def __call__(self, observation: Float[np.ndarray, "n c o"]) -> Float[np.ndarray, "n c a"]:
+        """Means or logits; the next call writes over them."""
         seen = subtract(observation, self._centre, self._seen)
         maximum(seen, self._low, out=seen)
         minimum(seen, self._high, out=seen)
         # A vector at a time: the rounding of a matrix product depends on how many there are.
-        x = seen[:, :, None]
+        x = self._first
         for weight, bias, output in self._hidden:
             matmul(x, weight, output)
             add(output, bias, output)
@@ -92,16 +88,48 @@ class Actors:
         weight, bias, output = self._last
         matmul(x, weight, output)
         add(output, bias, output)
-        mean = output[:, :, 0]
-        result = (mean if self._keep is None else mean * self._keep[row]) + self._offset[row]
+        return self._output
+
+
+class Actors:
+    """All agents in all columns of a job.
+
+    An agent's noise in a column is drawn from a seed of its own, so an action does not depend on
+    who else takes part, nor on the columns beside its own.
+    """
+
+    def __init__(self, actors: list[Actor], lengths: Sequence[int]) -> None:
+        """Args:
+        actors: one for each agent; the networks have the same shape.
+        lengths: steps in each column.
+        """
+        size = (len(actors), len(lengths))
+        self._networks = Networks(actors, len(lengths))
+        self._discrete = actors[0].deviation is None
+        width = actors[0].biases[-1].shape[-1]
+        keep = np.ones((max(lengths), *size, 1), np.float32)
+        offset = np.zeros((max(lengths), *size, width), np.float32)
+        for n, actor in enumerate(actors):
+            for c, (seed, length) in enumerate(zip(actor.seeds, lengths, strict=True)):
+                drawn = draw_noise(actor, seed.generator(), length)
+                keep[:length, n, c], offset[:length, n, c] = drawn
+        self._offset = list(offset)
+        self._keep = keep if any(actor.exploration for actor in actors) else None
+
+    def __call__(
+        self, observation: Float[np.ndarray, "n c o"], row: int
+    ) -> Float[np.ndarray, "n c a"] | Int[np.ndarray, "n c"]:
+        """Every agent's action in a row of all columns."""
+        mean = self._networks(observation)
+        mean = mean if self._keep is None else mean * self._keep[row]
+        result = add(mean, self._offset[row])
         return result.argmax(axis=-1) if self._discrete else result
 
 
-def _noise(
-    actor: Actor, seed: Seed, steps: int
+def draw_noise(
+    actor: Actor, random: np.random.Generator, steps: int
 ) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
     """What to multiply what an agent's network gives by, and what to add."""
-    random = seed.generator()
     if actor.deviation is None:
         size = (steps, actor.biases[-1].shape[0])
         # The largest of logits plus Gumbel noise is a sample of their categorical distribution.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 from fedkl.errors import UserError
+from fedkl.runs import strict_toml
 
 
 def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:
         if name in result:
             raise UserError(f"{where} gives {name} twice")
         try:
-            result[name] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            result[name] = strict_toml.parse(f"value = {value}")["value"]
+        except ValueError:
             result[name] = value.strip()
     return result

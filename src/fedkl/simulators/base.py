@@ -87,8 +87,14 @@ class Simulator(Protocol):
         """The numbers that a picture of this moment is drawn from; none if there is no artist."""
 
 
-Outcome = tuple[Any, Any, Any]
-"""Reward, terminated and truncated of a step, as `Step` has them."""
+class Outcomes(NamedTuple):
+    """What came of a step in some columns, but for what is observed then."""
+
+    rewards: list[Any]
+    """Of each of the columns, as `Step` has it."""
+    ended: list[tuple[int, Flags, Flags]]
+    """Columns in which anybody's episode ended: which, and terminated and truncated as in `Step`.
+    In most steps there are none, and the others cost nothing."""
 
 
 @runtime_checkable
@@ -101,7 +107,7 @@ class Lockstep(Protocol):
         columns: Sequence[int],
         actions: Shaped[np.ndarray, "n c *a"],
         following: Float[np.ndarray, "n c o"],
-    ) -> list[Outcome]:
+    ) -> Outcomes:
         """Every agent acts in some columns.
 
         Args:
@@ -117,13 +123,15 @@ def step_each(
     columns: Sequence[int],
     actions: Shaped[np.ndarray, "n c *a"],
     following: Float[np.ndarray, "n c o"],
-) -> list[Outcome]:
+) -> Outcomes:
     """What `Lockstep.step_all` does, for simulators that are stepped one by one."""
-    outcomes: list[Outcome] = []
+    outcomes = Outcomes([], [])
     for c in columns:
-        step = several[c].step(actions[:, c])
-        following[:, c] = step.observation
-        outcomes.append(step[1:])
+        observation, reward, terminated, truncated = several[c].step(actions[:, c])
+        following[:, c] = observation
+        outcomes.rewards.append(reward)
+        if terminated is not False or truncated is not False:
+            outcomes.ended.append((c, terminated, truncated))
     return outcomes
 
 

@@ -74,39 +74,46 @@ def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
     rows = max(job.lengths)
     observation = np.zeros((rows + 1, len(job.actors), len(columns), seen[0].shape[-1]), np.float32)
     observation[0] = np.stack(seen, axis=1)
+    rows_seen = list(observation)
     actions: list[Any] = []
-    rewards: list[list[Any]] = [[] for _ in columns]
+    rewards: list[Any] = []
+    spans = [(columns, rewards)]
+    stops = set(job.lengths)
     pictures = [simulators[0].picture()] if job.pictures else None
     ends = _Ends(job, observation)
+    last = np.zeros_like(observation[0])
     for row in range(rows):
-        action = act(observation[row], row)
+        action = act(rows_seen[row], row)
         actions.append(action)
-        following = observation[row + 1]
-        outcomes = step_all(simulators, columns, action, following)
+        following = rows_seen[row + 1]
+        paid, ended = step_all(simulators, columns, action, following)
+        rewards.append(paid)
         if pictures is not None:
             pictures.append(simulators[0].picture())
-        over = set()
-        for c, (reward, terminated, truncated) in zip(columns, outcomes, strict=True):
-            rewards[c].append(reward)
-            ended = terminated is not False or truncated is not False
-            ended = ended and ends.add(row, c, terminated, truncated, following)
-            if row + 1 == job.lengths[c] or (ended and not job.refill):
+        if not ended and row + 1 not in stops:
+            continue
+        over = {c for c in columns if job.lengths[c] == row + 1}
+        for c, terminated, truncated in ended:
+            if not ends.add(row, c, terminated, truncated, following):
+                continue
+            if not job.refill:
                 over.add(c)
-            elif ended:
+            elif c not in over:
                 following[:, c] = simulators[c].reset(ends.next_seed(row, c), job.params)
         if over:
-            columns = [c for c in columns if c not in over]
+            last[:, list(over)] = following[:, list(over)]
+            columns, rewards = [c for c in columns if c not in over], []
+            spans.append((columns, rewards))
         if not columns:
             break
-    last = [observation[len(paid), :, c] for c, paid in enumerate(rewards)]
     return Columns(
         observation=_where(ends.mask, observation[:-1]),
         action=_where(ends.mask, _padded(np.stack(actions), rows)),
-        reward=_where(ends.mask, _by_agent(rewards, ends.mask.shape)),
+        reward=_where(ends.mask, _by_agent(spans, ends.mask.shape)),
         terminated=ends.terminated,
         truncated=ends.truncated,
         mask=ends.mask,
-        last_observation=np.stack(last, axis=1),
+        last_observation=last,
         after=ends.after,
         pictures=None if pictures is None else np.stack(pictures),
     )
@@ -155,11 +162,23 @@ class _Ends:
         return self._job.seeds[c].fold(2, self._begun[c])
 
 
-def _by_agent(rewards: list[list[Any]], shape: tuple[int, ...]) -> Float[np.ndarray, "h n c"]:
-    """The rewards of all columns, each of every agent or one for all of them."""
+def _by_agent(
+    spans: list[tuple[list[int], list[Any]]], shape: tuple[int, ...]
+) -> Float[np.ndarray, "h n c"]:
+    """The rewards of all columns.
+
+    Args:
+        spans: rows in which the same columns took a step, which they are; of each row the rewards
+            in these columns, each of every agent or one for all of them.
+        shape: of the result.
+    """
     result = np.zeros(shape, np.float32)
-    for c, paid in enumerate(rewards):
-        result[: len(paid), :, c] = np.asarray(paid, np.float32).reshape(len(paid), -1)
+    row = 0
+    for columns, rewards in spans:
+        if rewards:
+            paid = np.asarray(rewards, np.float32).reshape(len(rewards), len(columns), -1)
+            result[row : row + len(rewards), :, columns] = paid.transpose(0, 2, 1)
+            row += len(rewards)
     return result
 
 

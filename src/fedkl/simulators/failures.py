@@ -27,4 +27,9 @@ def failed(who: str, error: Exception, step: int) -> UserError:
     when = f"in step {step} of an episode" if step else "when it was reset"
     if isinstance(error, UserError):
         return UserError(f"{error}, {when}")
+    if isinstance(error, ValueError) and "values to unpack" in str(error):
+        return UserError(
+            f"{who} returned another number of values than Gymnasium's do ({error}), {when}: it "
+            "may be made for an older Gym"
+        )
     return UserError(f"{who} raised {in_a_line(error)}, {when}")

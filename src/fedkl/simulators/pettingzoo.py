@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedkl.errors import UserError
+from fedkl.simulators.actuators import Box, Numbers
 from fedkl.simulators.base import Seed, Step
 from fedkl.simulators.failures import failed, in_a_line
-from fedkl.simulators.spaces import Sight, acting, size_of
+from fedkl.simulators.spaces import Sight, acting, actions_of
 
 
 class Facts(NamedTuple):
@@ -22,9 +23,7 @@ class Facts(NamedTuple):
 
     agents: int
     observation_size: int
-    discrete: bool
-    action_size: int
-    """How many actions there are, or entries in one."""
+    actions: Box | Numbers
     limit: int | None
     """Steps in an episode, as far as the environment says."""
 
@@ -64,7 +63,7 @@ def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
     env, who = make(module, arguments), f"world.module: the environment {module}"
     first, *others = agents = list(env.possible_agents)
     size = Sight(env.observation_space(first), who).size
-    acting(env.action_space(first), who)
+    actions = actions_of(env.action_space(first), who)
     for other in others:
         unequal = Sight(env.observation_space(other), who).size != size
         if unequal or env.action_space(other) != env.action_space(first):
@@ -72,9 +71,8 @@ def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
                 f"{who} has agents with different spaces ({first} and {other}), and one policy "
                 "cannot serve both"
             )
-    discrete, actions = size_of(env.action_space(first))
     limit = getattr(env.unwrapped, "max_cycles", None)
-    return Facts(len(agents), size, discrete, actions, limit if isinstance(limit, int) else None)
+    return Facts(len(agents), size, actions, limit if isinstance(limit, int) else None)
 
 
 class ParallelEnvironment:

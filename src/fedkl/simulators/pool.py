@@ -131,8 +131,9 @@ class Workers:
         """
         self._recipe = recipe
         self._timeout = timeout
+        self.number = number or len(cores())
         # A worker lives as long as the thread that started it (see `die_with`).
-        self._threads = ThreadPoolExecutor(number or len(cores()), "simulator")
+        self._threads = ThreadPoolExecutor(self.number, "simulator")
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._alive: set[Worker] = set()

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float
-from numpy import add, array, float32, fmax, fmin, isfinite, multiply
+from numpy import array, float32, isfinite
 
 from fedkl.errors import UserError
+from fedkl.simulators.actuators import Box, Buttons, Motor, Numbers, actuator
 
 OBSERVATIONS = (
     "fedkl takes vectors (Box), Discrete, MultiDiscrete and MultiBinary observations, and Dict or "
@@ -60,38 +61,21 @@ class Sight:
         return seen.reshape(self.size)
 
 
-class Motor:
-    """Turns a policy's vectors, in which [-1, 1] is all that motors can do, into those of a Box."""
+def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
+    """What a policy does in a space.
 
-    def __init__(self, space: spaces.Box) -> None:
-        """Entries that the space does not bound on both sides are left as they are."""
-        self._low, self._high = space.low.ravel(), space.high.ravel()
-        bounded = isfinite(self._low) & isfinite(self._high)
-        with np.errstate(invalid="ignore"):
-            scale = np.where(bounded, (self._high - self._low) / 2, 1)
-            centre = np.where(bounded, (self._high + self._low) / 2, 0)
-        self._scale, self._centre = scale.astype(space.dtype), centre.astype(space.dtype)
-        self._shape = None if len(space.shape) == 1 else space.shape
-
-    def __call__(self, action: Float[np.ndarray, "*c a"]) -> Float[np.ndarray, "*c_and_shape"]:
-        """An action, or several, within the limits; what is not a number becomes one of them."""
-        scaled = multiply(action, self._scale)
-        add(scaled, self._centre, scaled)
-        fmin(scaled, self._high, scaled)
-        fmax(scaled, self._low, scaled)
-        return scaled if self._shape is None else scaled.reshape(*action.shape[:-1], *self._shape)
-
-
-class Buttons:
-    """Turns a policy's whole numbers, which begin with 0, into those of a Discrete space."""
-
-    def __init__(self, space: spaces.Discrete) -> None:
-        self._start = int(space.start)
-        self._dtype = space.dtype
-
-    def __call__(self, action: Any) -> Any:
-        """The number in the space of an action, or of several."""
-        return (action + self._start).astype(self._dtype)
+    Raises:
+        UserError: it cannot act there.
+    """
+    if isinstance(space, spaces.Discrete):
+        return Numbers(int(space.n), int(space.start), str(space.dtype))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        low, high = (tuple(limits.ravel().tolist()) for limits in (space.low, space.high))
+        return Box(low, high, space.shape, str(space.dtype))
+    kind = type(space).__name__
+    if isinstance(space, spaces.Box):
+        kind = f"{space.dtype} {kind}"
+    raise UserError(f"{who} has {kind} actions ({space}), and {ACTIONS}")
 
 
 def acting(space: spaces.Space[Any], who: str) -> Motor | Buttons:
@@ -100,21 +84,7 @@ def acting(space: spaces.Space[Any], who: str) -> Motor | Buttons:
     Raises:
         UserError: a policy cannot act in it.
     """
-    if isinstance(space, spaces.Discrete):
-        return Buttons(space)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return Motor(space)
-    kind = type(space).__name__
-    if isinstance(space, spaces.Box):
-        kind = f"{space.dtype} {kind}"
-    raise UserError(f"{who} has {kind} actions ({space}), and {ACTIONS}")
-
-
-def size_of(space: spaces.Space[Any]) -> tuple[bool, int]:
-    """Whether actions of a space are whole numbers; how many there are, or entries of a vector."""
-    if isinstance(space, spaces.Discrete):
-        return True, int(space.n)
-    return False, int(np.prod(space.shape or ()))
+    return actuator(actions_of(space, who))
 
 
 def _no_vectors(space: spaces.Space[Any]) -> str:

@@ -24,8 +24,8 @@ import tomli_w
 from fedkl import workers
 from fedkl.config import Config
 from fedkl.errors import UserError
-from fedkl.runs import MetricsLog, lock_directory, strict_json, write_atomically
-from fedkl.runs.comparison import name_of, read_toml
+from fedkl.runs import MetricsLog, lock_directory, strict_json, strict_toml, write_atomically
+from fedkl.runs.comparison import name_of
 from fedkl.settings import build, setting
 from fedkl.tuning.grid import Candidate
 from fedkl.tuning.results import TRIED
@@ -78,7 +78,7 @@ def read_plan(path: Path) -> Plan:
         UserError: the file cannot be read, or is not a plan.
     """
     file = path / _PLAN
-    plan: Plan = build(Plan, read_toml(file), str(file))
+    plan: Plan = build(Plan, strict_toml.read(file), str(file))
     if not plan.seeds:
         raise UserError(f"{file}.seeds must not be empty")
     return plan
@@ -101,7 +101,11 @@ def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
 
 
 def go_on(
-    path: Path, plan: Plan, show: Callable[[str], None], tick: Callable[[], None]
+    path: Path,
+    plan: Plan,
+    show: Callable[[str], None],
+    tick: Callable[[], None],
+    place: workers.Place | None = None,
 ) -> Measured:
     """Runs what is left, measures, and writes tuning.json.
 
@@ -110,12 +114,13 @@ def go_on(
         plan: its plan.
         show: is told in a line of every run that starts or ends.
         tick: is called a few times a second while runs go on.
+        place: where runs are trained; None: in processes here, `plan.jobs` at a time.
 
     Raises:
         UserError: a run could not be finished, or there was nothing to measure.
     """
     with lock_directory(path):
-        workers.run_all(plan.runs(path), plan.jobs, show, tick)
+        workers.run_all(plan.runs(path), place or workers.Processes(plan.jobs), show, tick)
         logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.runs(path)]
         measured = _measured(plan, logs)
         everything = dataclasses.asdict(plan) | {

@@ -16,8 +16,7 @@ from pathlib import Path
 import tomli_w
 
 from fedkl.errors import UserError
-from fedkl.runs import write_atomically
-from fedkl.runs.comparison import read_toml
+from fedkl.runs import strict_toml, write_atomically
 from fedkl.settings import build, setting
 from fedkl.tuning.grid import Candidate
 
@@ -109,7 +108,7 @@ def read_plan(path: Path) -> Plan:
         UserError: the file cannot be read, or is not a plan.
     """
     file = path / _PLAN
-    values = read_toml(file)
+    values = strict_toml.read(file)
     candidates = values.pop("candidates", None)
     if not isinstance(candidates, list) or not all(isinstance(c, dict) for c in candidates):
         raise UserError(f"{file}.candidates must be a list of tables, not {candidates!r}")

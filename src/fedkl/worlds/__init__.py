@@ -21,6 +21,7 @@ from fedkl.worlds.pettingzoo import PettingZoo
 from fedkl.worlds.probes import Bandit, Chain, PointTarget
 from fedkl.worlds.reacher import Reacher, ReacherState
 from fedkl.worlds.reacher_params import ReacherParams
+from fedkl.worlds.remote import Remote
 from fedkl.worlds.words import Word
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Reacher",
     "ReacherParams",
     "ReacherState",
+    "Remote",
     "SharedWorld",
     "SoloWorld",
     "Transition",

@@ -12,7 +12,7 @@ all clients live in the same one, and their place in it is what differs (`Shared
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.errors import UserError
 from fedkl.registry import Registry
+from fedkl.simulators.actuators import Box, Numbers
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.family import Family, Rows, alike
 from fedkl.worlds.words import Word, distortions
@@ -65,6 +66,16 @@ class Drawable(eqx.Module):
         """Steps shown in a second of a video."""
         return 10.0
 
+    @property
+    def playback(self) -> float | None:
+        """How many times as fast as it happens a video shows it; None where steps have no time."""
+        return None
+
+    @property
+    def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
+        """What the colours of a picture mean, where the picture itself does not say so."""
+        return ()
+
     def artist(self, params: PyTree) -> Artist:
         """Who draws this world.
 
@@ -94,6 +105,14 @@ class Spaces(eqx.Module):
     @abstractmethod
     def horizon(self) -> int:
         """Steps after which an episode is cut off."""
+
+    @property
+    def actuators(self) -> Box | Numbers:
+        """Actions as the environment that this world stands for takes them; a policy that was
+        trained here gives them to whoever acts with it. By default they are the world's own."""
+        if isinstance(self.actions, Discrete):
+            return Numbers(self.actions.number)
+        return Box.unlimited(self.actions.size)
 
 
 class World(Drawable, Spaces, Family):

@@ -17,9 +17,10 @@ from jaxtyping import PRNGKeyArray
 
 from fedkl.errors import UserError
 from fedkl.simulators.gymnasium.quantities import RAW
+from fedkl.texts import did_you_mean
 from fedkl.worlds import draws
 from fedkl.worlds.draws import SAME, Draw
-from fedkl.worlds.words import INITIAL_STATE, Word, did_you_mean, distortions
+from fedkl.worlds.words import INITIAL_STATE, Word, distortions
 
 TABLE = "world.clients"
 """How a config spells it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,8 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.worlds import draws
-from fedkl.worlds.base import Artist, Continuous, Discrete, Transition, World
+from fedkl.worlds.base import Artist, Continuous, Discrete, SoloWorld, Transition, World
 from fedkl.worlds.differences import Differences
+
+_W = TypeVar("_W", bound=World | SoloWorld)
 
 
 class DistortedParams(NamedTuple):
@@ -71,6 +73,14 @@ class Distorted(World):
     @property
     def frames_per_second(self) -> float:
         return self.world.frames_per_second
+
+    @property
+    def playback(self) -> float | None:
+        return self.world.playback
+
+    @property
+    def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
+        return self.world.legend
 
     def clients(self, n: int, key: PRNGKeyArray) -> DistortedParams:
         """The params of n clients, as the table of the world inside has them."""
@@ -134,7 +144,7 @@ def distorted(world: World) -> World:
     return Distorted(world=world, longest=int(longest))
 
 
-def without_table(world: World) -> World:
+def without_table(world: _W) -> _W:
     """The same world without its table, which says something of clients and nothing of the code.
 
     Two federations that differ in their tables alone thus share what is compiled.

@@ -3,8 +3,9 @@
 A number: the same for all. A list: these values, one client after the other, and again from the
 start. Or a table: `{ values = [...] }`, the same as a list; `{ choice = [...] }`, one of them at
 random; `{ uniform = [a, b] }`; `{ loguniform = [a, b] }`; `{ normal = [mean, deviation] }`, with
-`clip = c` no further than c from the mean; `{ linspace = [a, b] }`, evenly over the clients;
-`{ boxes = Q }`, for `initial_state`. Entries of a vector are drawn each by itself.
+`clip = c` no further than c from the mean; `{ linspace = [a, b] }`, evenly over the clients, with
+vectors for a vector; `{ boxes = Q }`, for `initial_state`. Entries of a vector are drawn each by
+itself.
 """
 
 from __future__ import annotations
@@ -182,13 +183,14 @@ def drawn(
         which = jax.random.randint(key, shape[:1] if together else shape, 0, len(rows))
         columns = () if together or not word.shape else (np.arange(*word.shape),)
         return rows[(np.asarray(which), *columns)]
-    low, high = np.asarray(draw.numbers, dtype)
     if draw.form == "linspace":
-        first, last = np.asarray(draw.numbers, np.float64)
+        first, last = (
+            np.broadcast_to(np.asarray(end, np.float64), word.shape) for end in draw.numbers
+        )
         # One client alone has the middle.
-        spaced = np.linspace(first, last, n) if n > 1 else np.full(1, (first + last) / 2)
-        spaced = (np.round(spaced) if word.whole else spaced).astype(dtype)
-        return np.broadcast_to(spaced.reshape(n, *[1] * len(word.shape)), shape)
+        spaced = np.linspace(first, last, n) if n > 1 else (first + last)[None] / 2
+        return (np.round(spaced) if word.whole else spaced).astype(dtype)
+    low, high = np.asarray(draw.numbers, dtype)
     if word.whole:
         return np.asarray(jax.random.randint(key, shape, int(low), int(high) + 1), dtype)
     if draw.form == "normal":
@@ -227,6 +229,8 @@ def _numbers(where: str, form: str, value: Any) -> tuple[Entry, ...]:
     if form in ("values", "choice"):
         if not isinstance(value, list) or not value:
             raise UserError(f"{where} must be a list with at least one value, not {value!r}")
+        return tuple(_entry(where, entry) for entry in value)
+    if form == "linspace" and isinstance(value, list) and len(value) == 2:
         return tuple(_entry(where, entry) for entry in value)
     what = {
         "normal": "a mean and a deviation of at least 0",

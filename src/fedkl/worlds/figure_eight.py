@@ -37,6 +37,7 @@ class FigureEight(SharedWorld):
     actions: ClassVar[Continuous] = Continuous(1)
     # Three times as fast as it happens: an episode is two and a half minutes long.
     frames_per_second: ClassVar[float] = 30.0
+    playback: ClassVar[float] = 3.0
 
     placement: str = setting(
         placements.ALTERNATING,
@@ -87,7 +88,7 @@ class FigureEight(SharedWorld):
 
         def draw(moment: PyTree, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
             x, speeds = np.split(np.asarray(moment), 2)
-            caption = f"{step * STEP:.1f} s, mean speed {speeds.mean():.1f} m/s, return {total:.0f}"
+            caption = f"{step * STEP:.1f} s, mean speed {speeds.mean():.1f} m/s"
             return picture.draw(x, speeds, caption)
 
         return draw
@@ -106,7 +107,7 @@ def parallel_env(**settings: Any) -> FigureEightEnv:
         from fedkl.simulators.figure_eight.environment import FigureEightEnv
     except ImportError as error:
         raise UserError(
-            "parallel_env needs PettingZoo; install it with `pip install 'fedkl[sumo]'`"
+            "parallel_env needs PettingZoo; install it with `pip install -e '.[sumo]'`"
         ) from error
     if unknown := settings.keys() - {"placement", "horizon", "network", "render_mode"}:
         raise UserError(f"parallel_env has no setting {min(unknown)}")

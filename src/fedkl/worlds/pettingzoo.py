@@ -14,14 +14,15 @@ from fedkl.plugins import loaded_plugins
 from fedkl.settings import setting
 from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
-from fedkl.worlds.base import Continuous, Discrete, SharedWorld, register_world
+from fedkl.worlds.base import SharedWorld, register_world
+from fedkl.worlds.examined import Examined
 
 if TYPE_CHECKING:
     from fedkl.simulators.pettingzoo import Facts
 
 
 @register_world
-class PettingZoo(SharedWorld):
+class PettingZoo(Examined, SharedWorld):
     """A module's `parallel_env`; every agent is a client, in the order of `possible_agents`.
 
     Continuous actions lie in [-1, 1], which are the environment's own limits. An agent that is gone
@@ -34,65 +35,27 @@ class PettingZoo(SharedWorld):
     module: str = setting(
         "mpe2.simple_spread_v3", "the module that has the environment's parallel_env", static=True
     )
-    horizon: int = setting(
-        0,
-        "steps in an episode; 0: the environment's own max_cycles",
-        low=0,
-        high=1_000_000,
-        static=True,
-    )
-    arguments: tuple[str, ...] = setting((), "of parallel_env, each as name=value", static=True)
     reuse: bool = setting(
         False,
         "use an environment again; only right if an episode leaves nothing behind in it (false: a "
         "new one for every column of episodes)",
         static=True,
     )
-    timeout: float = setting(
-        60.0,
-        "seconds for every 1000 steps, after which they count as lost and their process is "
-        "replaced",
-        above=0,
-        static=True,
-    )
 
-    def __post_init__(self) -> None:
-        """Looks the environment up, and its time limit if no other is given."""
-        limit = self._facts.limit
-        if self.horizon:
-            return
-        if limit is None or limit < 1:
-            raise UserError(
-                f"world.horizon must say how many steps an episode of {self.module} has: it has no "
-                "max_cycles"
-            )
-        self.horizon = limit
+    @property
+    def called(self) -> str:
+        """The environment's module."""
+        return self.module
 
     @property
     def agents(self) -> int:
         """All that may take part."""
-        return self._facts.agents
-
-    @property
-    def observation_size(self) -> int:
-        """Of the agents' space, flattened."""
-        return self._facts.observation_size
-
-    @property
-    def actions(self) -> Continuous | Discrete:
-        """Of the agents' space."""
-        size = self._facts.action_size
-        return Discrete(size) if self._facts.discrete else Continuous(size)
+        return self.facts.agents
 
     @property
     def truncates(self) -> bool:
         """PettingZoo's environments keep their time limits themselves."""
         return True
-
-    @property
-    def patience(self) -> float:
-        """The timeout, in proportion for longer episodes."""
-        return self.timeout * max(1.0, self.horizon / 1000)
 
     def simulator(self) -> Recipe:
         """A `ParallelEnvironment`."""
@@ -105,7 +68,8 @@ class PettingZoo(SharedWorld):
         )
 
     @property
-    def _facts(self) -> Facts:
+    def facts(self) -> Facts:
+        """What was seen of the environment."""
         return _examined(self.module, self.arguments)
 
 
@@ -118,6 +82,6 @@ def _examined(module: str, arguments: tuple[str, ...]) -> Facts:
             raise
         raise UserError(
             "the world pettingzoo needs PettingZoo; install it with "
-            "`pip install 'fedkl[pettingzoo]'`"
+            "`pip install -e '.[pettingzoo]'`"
         ) from error
     return examine(module, read_arguments(arguments, "world.arguments"))

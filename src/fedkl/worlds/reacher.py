@@ -7,6 +7,7 @@ a few fused loops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -80,6 +81,7 @@ class Reacher(World):
     terminates: ClassVar[bool] = False
     # Five times as slow as it happens: an episode is one second long.
     frames_per_second: ClassVar[float] = 10.0
+    playback: ClassVar[float] = 0.2
 
     words: ClassVar[tuple[Word, ...]] = WORDS
     params: ClassVar[type] = ReacherParams
@@ -153,13 +155,20 @@ class Reacher(World):
         state = ReacherState(jnp.stack([q0, q1]), jnp.stack([v0, v1]), state.target)
         return Transition(state, _observe(state), reward, jnp.asarray(False))
 
+    @property
+    def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
+        """Fingertip, target, and where this client's targets are."""
+        from fedkl.drawing.reacher import LEGEND
+
+        return LEGEND
+
     def artist(self, params: ReacherParams) -> Artist:
         """Draws the arm, the target, and the box in which this client's targets spawn."""
         from fedkl.drawing import reacher
 
         def draw(moment: ReacherState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
             box = (params.target_low, params.target_high)
-            return reacher.draw(moment.q, moment.target, f"step {step}, return {total:.2f}", box)
+            return reacher.draw(moment.q, moment.target, box)
 
         return draw
 

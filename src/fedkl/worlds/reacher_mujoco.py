@@ -30,7 +30,7 @@ def load_model() -> Any:
     except ImportError as error:
         raise UserError(
             "MuJoCo's Reacher needs mujoco and gymnasium; install them with "
-            "`pip install fedkl[mujoco]`"
+            "`pip install -e '.[mujoco]'`"
         ) from error
     package = Path(gymnasium.submodule_search_locations[0])
     return mujoco.MjModel.from_xml_path(str(package / "envs/mujoco/assets/reacher.xml"))

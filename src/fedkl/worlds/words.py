@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 LONGEST_DELAY = 16
@@ -89,14 +87,3 @@ def distortions(action_size: int | None) -> tuple[Word, ...]:
         Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
         *any_action,
     )
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A question after the name that somebody may have meant, or nothing.
-
-    Example:
-        >>> did_you_mean("gravty", ["mass", "gravity"])
-        ' (did you mean gravity?)'
-    """
-    close = difflib.get_close_matches(name, list(names), 1)
-    return f" (did you mean {close[0]}?)" if close else ""

@@ -201,12 +201,24 @@ def test_how_columns_are_cut_into_jobs_changes_nothing(hosted, acts, monkeypatch
     """So that nothing depends on how many cores there are."""
     filled, collected = hosted.fill(acts, 41, KEY), hosted.collect(acts, 11, KEY)
     for columns in (1, 3):
-        monkeypatch.setattr(module, "COLUMNS_IN_A_JOB", columns)
+        monkeypatch.setattr(module, "COLUMNS_IN_A_JOB", (columns, columns))
         jax.tree.map(np.testing.assert_array_equal, filled, hosted.fill(acts, 41, KEY))
         jax.tree.map(np.testing.assert_array_equal, collected, hosted.collect(acts, 11, KEY))
 
 
 def test_jobs_of_a_collection_are_of_about_the_same_size(hosted, acts):
-    jobs = hosted._jobs(acts, [HORIZON] * 17, KEY)
-    assert [len(job.seeds) for job in jobs] == [6, 6, 5]
+    jobs = hosted._jobs(acts, [HORIZON] * 35, KEY)
+    assert [len(job.seeds) for job in jobs] == [12, 12, 11]
     assert all(len(actor.seeds) == len(job.seeds) for job in jobs for actor in job.actors)
+
+
+@pytest.mark.parametrize(
+    ("columns", "workers", "jobs"),
+    # From eight columns in a job, if there are workers for them, to sixteen.
+    [(3, 1, 1), (3, 9, 1), (11, 1, 1), (11, 2, 2), (11, 9, 2), (40, 1, 3), (40, 4, 4), (40, 9, 5)],
+)
+def test_there_is_a_job_for_each_worker_unless_it_would_be_small_or_large(
+    acts, columns, workers, jobs
+):
+    pool = Workers(Recipe("toy_simulators:Point", {}), 20.0, number=workers)
+    assert len(Hosted(pool, None, HORIZON)._jobs(acts, [HORIZON] * columns, KEY)) == jobs

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from html import escape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +11,7 @@ import matplotlib
 import pytest
 
 from fedkl.errors import UserError
+from fedkl.report.mathml import typeset
 from fedkl.report.theory import page as theory_page
 from fedkl.report.theory import write_theory_report
 from fedkl.runs import strict_json
@@ -59,12 +59,17 @@ def numbers(directory: Path) -> dict[str, Any]:
 
 
 def test_the_page_is_well_formed_and_needs_nothing_else(text: str, directory: Path) -> None:
-    # But for the tags that HTML never closes, the page is XML.
-    tree = ElementTree.fromstring(re.sub(r"<(meta[^>]*)>", r"<\1/>", text.split("\n", 1)[1]))
+    # But for the tags that HTML never closes, and for the script, the page is XML.
+    plain = re.sub(r"<script>.*?</script>", "", text.split("\n", 1)[1], flags=re.DOTALL)
+    tree = ElementTree.fromstring(re.sub(r"<(meta[^>]*)>", r"<\1/>", plain))
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     for element in tree.iter():
-        assert element.tag.split("}")[-1] not in {"script", "link", "iframe", "img"}
+        assert element.tag.split("}")[-1] not in {"link", "iframe", "img"}
+        if element.tag == "a":
+            target = element.attrib["href"]
+            assert target.startswith("https://doi.org/") or (directory / target).is_file()
+            continue
         for key, value in element.attrib.items():
             if key.split("}")[-1] in {"src", "href"}:
                 assert value.removeprefix("#") in ids
@@ -79,22 +84,37 @@ def test_every_figure_is_there_as_png_and_svg(text: str, directory: Path) -> Non
         assert f'id="{name}-caption"' in text
 
 
-def test_every_claim_is_in_the_table_and_escaped(text: str) -> None:
+MAIN = {"theorem-1", "corollary-1", "corollary-2", "theorem-2", "theorem-3"}
+
+
+def test_the_main_results_come_first_and_the_others_unfold(text: str) -> None:
+    cards, *rest = re.split(r"<details", text)
+    titles = re.findall(r'<h3>(.*?)</h3><span class="verdict', cards)
+    assert titles == ["Theorem 1", "Corollary 1", "Corollary 2", "Theorem 2", "Theorem 3"]
+    assert len(rest) == 2
+    assert "<details open" not in text
     for claim in CLAIMS:
-        assert f"<small>{claim.name}</small>" in text
-        assert f"<code>{escape(claim.statement)}</code>" in text
-    assert "<M," not in text
+        where = cards if claim.name in MAIN else "".join(rest)
+        assert str(typeset(claim.statement)) in where, claim.name
     assert text.count('<span class="verdict ') == len(CLAIMS)
     assert "fedkl theory verify --families 1 --seed S" in text
 
 
 def test_the_numbers_agree_with_the_page(numbers: dict[str, Any], text: str) -> None:
     assert [claim["claim"] for claim in numbers["claims"]] == [claim.name for claim in CLAIMS]
-    rows = re.findall(r"<tr><td>.*?</tr>", text, flags=re.DOTALL)
-    for claim, row in zip(numbers["claims"], rows, strict=True):
-        assert f"<td>{claim['checks']:,}</td><td>{claim['violations']:,}</td>" in row
+    for claim in numbers["claims"]:
+        if claim["claim"] in MAIN:
+            continue
+        (row,) = re.findall(
+            rf"<tr><td><strong>[^/]*</strong><small>{claim['claim']}</small>.*", text
+        )
+        assert f'data-label="Checks">{claim["checks"]:,}</td>' in row
+        assert f'data-label="Violations">{claim["violations"]:,}</td>' in row
         if claim["verdict"] == "false":
             assert f"<small>seed {claim['counterexample_seed']}</small>" in row
+    for claim in numbers["claims"]:
+        if claim["claim"] in MAIN:
+            assert f"{claim['checks']:,} checks, " in text
     total = sum(claim["checks"] for claim in numbers["claims"])
     assert f"5 random families · seed 0 · {total:,} checks" in text
     slopes = numbers["corollary_1"]
@@ -129,7 +149,8 @@ def test_nobody_moves_with_the_papers_constants_where_second_order_does(
 def test_the_same_seed_gives_the_same_files_and_a_run_that_lives_there_is_left_alone(
     directory: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "figures").mkdir()
+    tmp_path = tmp_path / "here"  # the name is in the page
+    (tmp_path / "figures").mkdir(parents=True)
     kept = [tmp_path / "report.html", tmp_path / "figures" / "learning_curves.svg"]
     for path in kept:
         path.write_text("of the run")
@@ -158,7 +179,7 @@ def test_missing_matplotlib_is_a_plain_message_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=r"pip install 'fedkl\[report\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[report\]'"):
         write_theory_report(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.report.theory.answer import answer, notes
-from fedkl.report.theory.claims import by_name, claims_table, of_the_paper, tally, tightness
+from fedkl.report.theory.claims import by_name, claims, of_the_paper, tally, tightness
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.method import method
 from fedkl.tabular.claims import CLAIMS
@@ -74,11 +74,18 @@ def test_the_tightness_of_a_bound() -> None:
 
 def test_the_table_names_counterexamples_and_escapes() -> None:
     hostile = made_up("<script>", violations=3, counterexample=17)
-    shown = claims_table([hostile])
+    shown = claims([hostile])
     assert "<script>" not in shown
     assert "<small>seed 17</small>" in shown
     attained = made_up(looseness=np.array([1 - 1e-12, 3.0]))
-    assert "<td>1.00</td><td>2.00</td>" in claims_table([attained])
+    row = claims([attained])
+    assert '<td data-label="Penalty / gap">1.00</td><td data-label="Median">2.00</td>' in row
+    main = made_up("Theorem 1", looseness=np.array([1 - 1e-12, 3.0]))
+    card = claims([main])
+    assert "9 checks, no violation; penalty over gap at least 1.00, median 2.00" in card
+    assert "<details" not in card
+    wrong = claims([made_up("Theorem 1", violations=3, counterexample=17)])
+    assert "9 checks, 3 violations, the first with seed 17" in wrong
 
 
 def test_the_answer_counts_what_was_found(results: list[Result], studies: Studies) -> None:

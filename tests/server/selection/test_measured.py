@@ -67,3 +67,11 @@ def test_a_measurement_replaces_the_one_before():
 def test_candidates_must_last_until_the_next_measurement_and_exist(candidates):
     with pytest.raises(UserError, match=r"selection.candidates must be from 6 .* to 10 .*not"):
         Potential(candidates=candidates, measured_every=3).check(10, 2)
+
+
+def test_four_times_as_many_as_are_needed_are_measured_or_all_there_are():
+    for clients, every, number in ((60, 1, 8), (60, 2, 16), (5, 1, 5)):
+        selector = Alignment(measured_every=every)
+        selector.check(clients, 2)
+        pool = POOL._replace(clients=clients)
+        assert len(selector.to_measure(selector.init(clients), 0, pool)) == number

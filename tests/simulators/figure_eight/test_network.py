@@ -126,7 +126,7 @@ def test_a_missing_sumo_is_answered_with_what_to_install(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(networks.metadata, "version", version)
-    with pytest.raises(UserError, match=r"needs SUMO.*fedkl\[sumo\]"):
+    with pytest.raises(UserError, match=r"needs SUMO.*\.\[sumo\]"):
         networks.figure_eight()
 
 

@@ -384,7 +384,7 @@ def test_a_missing_sumo_is_answered_with_what_to_install(monkeypatch):
     monkeypatch.setattr(
         module.importlib.util, "find_spec", lambda n, *a: None if n == "libsumo" else find_spec(n)
     )
-    with pytest.raises(UserError, match=r"needs SUMO.*pip install 'fedkl\[sumo\]'"):
+    with pytest.raises(UserError, match=r"needs SUMO.*pip install -e '\.\[sumo\]'"):
         checked_network("")
 
 

@@ -65,7 +65,7 @@ def test_a_missing_package_is_answered_with_what_to_install(monkeypatch, id, pac
         making.make(making.find(id), {})
     assert str(caught.value) == (
         f"world.id: the environment {id} needs {package}; install it with "
-        f"`pip install 'fedkl[{extra}]'`"
+        f"`pip install -e '.[{extra}]'`"
     )
 
 

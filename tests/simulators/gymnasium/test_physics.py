@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.errors import UserError
+from fedkl.simulators.actuators import Numbers
 from fedkl.simulators.base import Seed
 from fedkl.simulators.gymnasium.simulation import Environment, examine
 
@@ -45,11 +46,11 @@ def driven(env, params, steps=80, seed=3):
     seen = [env.reset(Seed((seed,)), params).ravel()]
     paid, ended = [], False
     for _ in range(steps):
-        if facts.discrete:
-            action = random.integers(facts.action_size, size=1)
+        if isinstance(facts.actions, Numbers):
+            action = random.integers(facts.actions.size, size=1)
         else:
             # To and fro, in swings that are long enough to get anywhere.
-            action = random.uniform(0.2, 1.2, (1, facts.action_size)).astype(np.float32)
+            action = random.uniform(0.2, 1.2, (1, facts.actions.size)).astype(np.float32)
             action *= 1 if len(paid) % 40 < 20 else -1
         step = env.step(action)
         seen.append(step.observation.ravel())

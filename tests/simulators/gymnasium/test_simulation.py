@@ -6,6 +6,7 @@ import pytest
 
 from fedkl.errors import UserError
 from fedkl.simulators.actors import Actor
+from fedkl.simulators.actuators import Numbers
 from fedkl.simulators.base import Recipe, Seed, step_each
 from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.gymnasium import making
@@ -36,9 +37,11 @@ def actor_for(id, columns, deviation=1.0):
     facts = examine(id, {})
     size = facts.observation_size
     return Actor(
-        weights=(np.full((size, facts.action_size), 0.01, np.float32),),
-        biases=(np.zeros(facts.action_size, np.float32),),
-        deviation=None if facts.discrete else np.full(facts.action_size, deviation, np.float32),
+        weights=(np.full((size, facts.actions.size), 0.01, np.float32),),
+        biases=(np.zeros(facts.actions.size, np.float32),),
+        deviation=None
+        if isinstance(facts.actions, Numbers)
+        else np.full(facts.actions.size, deviation, np.float32),
         centre=np.zeros(size, np.float32),
         scale=np.ones(size, np.float32),
         clip=5.0,
@@ -97,6 +100,12 @@ def test_columns_stepped_at_once_are_what_they_are_one_by_one(monkeypatch):
             assert same(at_once, run_job([Environment(id) for _ in range(3)], job_for(id)))
 
 
+def test_observations_may_be_as_large_as_numbers_are():
+    """Also where the sum of their squares is not finite."""
+    done = run_job([Environment("toys/Huge-v0") for _ in range(2)], job_for("toys/Huge-v0", (5, 5)))
+    assert done.observation[3, 0].tolist() == [np.float32([3e38, -3e38]).tolist()] * 2
+
+
 def test_a_policys_own_action_is_kept_and_only_the_environment_sees_it_clipped():
     done = run_job([Environment("Pendulum-v1")], job_for("Pendulum-v1", (60,)))
     assert np.abs(done.action).max() > 1.5
@@ -141,6 +150,7 @@ def test_discrete_actions_begin_where_the_space_does():
     [
         ("Raise", "raised ZeroDivisionError: the toy's own, in step 3 of an episode"),
         ("Nan", "returned an observation that is not finite, in step 3 of an episode"),
+        ("Infinite", "returned an observation that is not finite, in step 3 of an episode"),
         (
             "Shape",
             "returned an observation of shape (3,), and its space says (2,), in step 3 of an "

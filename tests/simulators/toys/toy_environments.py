@@ -59,6 +59,10 @@ class Toy(gymnasium.Env):
         seen = self._seen()
         if wrong == "nan":
             seen = np.full(2, np.nan, np.float32)
+        elif wrong == "infinite":
+            seen = np.array([np.inf, -np.inf], np.float32)
+        elif wrong == "huge":
+            seen = np.array([3e38, -3e38], np.float32)
         elif wrong == "shape":
             seen = np.zeros(3, np.float32)
         reward = np.inf if wrong == "reward" else float(self.state.sum())
@@ -84,6 +88,7 @@ def register(name, limit=10, **arguments):
 for name in (
     "raise", "nan", "shape", "reward", "reset", "make", "dict", "discrete", "image", "grey", "text",
     "sequence", "multidiscrete", "multibinary", "whole", "buttons", "leaks",
+    "infinite", "huge",
 ):  # fmt: skip
     register(name.capitalize(), what=name)
 register("Plain", length=4)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree, Shaped
 
+from fedkl.arrays import Array
 from fedkl.clients.acting import Behaviour, actors, seeds_of
 from fedkl.clients.sources.base import Recording
 from fedkl.errors import UserError
@@ -17,10 +18,10 @@ from fedkl.simulators.actors import Actor
 from fedkl.simulators.episodes import Columns, Job
 from fedkl.simulators.pool import Workers
 
-COLUMNS_IN_A_JOB = 8
-"""At the most. A call of the policy costs little more for eight observations than for one; more of
-them would save less, and leave fewer jobs to share among the cores. What comes of a column does
-not depend on it."""
+COLUMNS_IN_A_JOB = (8, 16)
+"""As many as make a job for each core, within these limits. A call of the policy costs little more
+for eight observations than for one, and for sixteen than for eight; more of them would save less,
+and leave fewer jobs to share. What comes of a column does not depend on it."""
 
 
 class Hosted:
@@ -56,11 +57,12 @@ class Hosted:
         return recording(episode, 0, self._params)
 
     def _jobs(self, behaviour: Behaviour, lengths: Sequence[int], key: PRNGKeyArray) -> list[Job]:
-        (seed,) = seeds_of(jax.random.key_data(key))
+        stacked, words = _plan(behaviour, key)
+        (seed,) = seeds_of(words)
         seeds = [seed.fold(column) for column in range(len(lengths))]
-        stacked = jax.tree.map(lambda x: x[None], jax.device_get(_actor(behaviour)))
         (actor,) = actors(stacked, [[s.fold(1) for s in seeds]])
-        number = -(-len(seeds) // COLUMNS_IN_A_JOB)
+        most, fewest = (-(-len(seeds) // columns) for columns in COLUMNS_IN_A_JOB)
+        number = min(most, max(fewest, self._workers.number))
         parts = [slice(p[0], p[-1] + 1) for p in np.array_split(np.arange(len(seeds)), number)]
         return [
             Job(
@@ -107,7 +109,8 @@ def trajectories(
 
     def joined(arrays: Sequence[Shaped[np.ndarray, "_ n _ *f"]]) -> Any:
         """Axes: agent, row, column."""
-        return np.moveaxis(np.concatenate([_padded(x[:, agents], rows) for x in arrays], 2), 1, 0)
+        padded = [_padded(x[:, agents], rows) for x in arrays]
+        return np.moveaxis(padded[0] if len(padded) == 1 else np.concatenate(padded, 2), 1, 0)
 
     def each(name: str) -> Any:
         return joined([getattr(part, name) for part in parts])
@@ -139,9 +142,12 @@ def recording(episode: Columns, agent: int, params: PyTree) -> Recording:
 
 
 def _padded(x: Shaped[np.ndarray, "_ n c *f"], rows: int) -> Shaped[np.ndarray, "h n c *f"]:
+    if len(x) == rows:
+        return x
     return np.pad(x, [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1))
 
 
 @jax.jit
-def _actor(behaviour: Behaviour) -> Actor:
-    return behaviour.actor()
+def _plan(behaviour: Behaviour, key: PRNGKeyArray) -> tuple[Actor, Array]:
+    """The actor, as a stack of one, and the words of the key: in one call, which is cheaper."""
+    return jax.tree.map(lambda x: x[None], behaviour.actor()), jax.random.key_data(key)

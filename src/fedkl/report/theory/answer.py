@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from fedkl.report.theory.claims import by_name, tally
+from fedkl.report.theory.claims import by_name, main_results, tally
 from fedkl.tabular.claims import VACUOUS_FROM
 from fedkl.tabular.studies import GAMMA, Studies
 from fedkl.tabular.verification import Result
@@ -13,7 +12,7 @@ from fedkl.tabular.verification import Result
 
 def answer(results: Sequence[Result], studies: Studies) -> str:
     """How the claims fared, who moves, and how far that leads."""
-    main = [r for r in results if re.fullmatch(r"(Theorem|Corollary) \d", r.claim.source)]
+    main = main_results(results)
     ours = [r for r in results if r.claim.source == "ours"]
     others = [r for r in results if r not in main and r not in ours]
     paper, second = (_shares_beyond(studies, name) for name in ("paper", "second-order"))

@@ -1,13 +1,15 @@
-"""The table of claims, and what it comes to in numbers."""
+"""The claims: the main results, the tables of the others, and what they come to in numbers."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedkl.report.markup import Html, html, html_table, paragraph
+from fedkl.report.markup import Html, collapsed, html, paragraph
+from fedkl.report.mathml import typeset
 from fedkl.report.table import NOTHING, number
 from fedkl.tabular.claims import Claim
 from fedkl.tabular.verification import Result
@@ -70,22 +72,25 @@ def listed(parts: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def claims_table(results: Sequence[Result]) -> str:
-    """The table and the lines that explain it."""
-    rows = [
-        [
-            Html(f"<strong>{html(r.claim.source)}</strong><small>{html(r.claim.name)}</small>"),
-            Html(f"<code>{html(r.claim.statement)}</code>"),
-            f"{r.checks:,}",
-            f"{r.violations:,}",
-            _ratio(r.tightest),
-            _ratio(r.typical),
-            _verdict_cell(r),
-        ]
-        for r in results
-    ]
-    header = ["Claim", "Statement", "Checks", "Violations"]
-    header += ["Penalty / gap, least", "Penalty / gap, median", "Verdict"]
+def main_results(results: Sequence[Result]) -> list[Result]:
+    """What the paper calls a theorem or a corollary."""
+    return [r for r in results if re.fullmatch(r"(Theorem|Corollary) \d", r.claim.source)]
+
+
+def claims(results: Sequence[Result]) -> str:
+    """The main results one by one, and the other claims in tables that unfold."""
+    main = main_results(results)
+    cards = "\n".join(f"<li>{_card(result)}</li>" for result in main)
+    paper = [r for r in results if r not in main and r.claim.source != "ours"]
+    ours = [r for r in results if r.claim.source == "ours"]
+    folded = "\n".join(
+        collapsed(f"{title}: {tally(found)}", _table(found))
+        for title, found in (
+            (f"{len(paper)} other statements, most of them steps of the paper's proofs", paper),
+            (f"{len(ours)} statements of ours", ours),
+        )
+        if found
+    )
     explained = (
         "A bound takes a penalty off what it would promise without one; the gap is what the "
         "penalty has to cover, so 1 means that the bound is attained and 100 that it takes off a "
@@ -95,7 +100,54 @@ def claims_table(results: Sequence[Result]) -> str:
     )
     command = "<code>fedkl theory verify --families 1 --seed S</code>"
     small = paragraph(Html(html(explained) + command), "small")
-    return html_table(header, rows, "claims") + small
+    return f'<ul class="results">{cards}</ul>\n{folded}\n{small}'
+
+
+def _card(result: Result) -> Html:
+    """A main result: its name and verdict, what it says, and how often that was checked."""
+    checks = f"{result.checks:,} checks, {_violations(result)}"
+    if result.tightest is not None:
+        least, middle = _ratio(result.tightest), _ratio(result.typical)
+        checks += f"; penalty over gap at least {least}, median {middle}"
+    return Html(
+        f"<h3>{html(result.claim.source)}</h3>{_verdict(result)}"
+        f'<p class="statement">{typeset(result.claim.statement)}</p>'
+        f'<p class="numbers">{html(checks)}</p>'
+    )
+
+
+def _violations(result: Result) -> str:
+    if not result.violations:
+        return "no violation"
+    count = "1 violation" if result.violations == 1 else f"{result.violations:,} violations"
+    seed = "" if result.counterexample is None else f", the first with seed {result.counterexample}"
+    return count + seed
+
+
+def _table(results: Sequence[Result]) -> Html:
+    header = ["Claim", "Verdict", "Statement", "Checks", "Violations", "Penalty / gap", "Median"]
+    head = "".join(f"<th>{html(cell)}</th>" for cell in header)
+    rows = "\n".join(_row(result, header) for result in results)
+    return Html(
+        f'<div class="scroll" tabindex="0"><table class="claims"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(result: Result, header: Sequence[str]) -> str:
+    """A row whose numbers carry their names, for screens too narrow for a table."""
+    claim = result.claim
+    seed = "" if result.counterexample is None else f"<small>seed {result.counterexample}</small>"
+    cells = [
+        f"<td><strong>{html(claim.source)}</strong><small>{html(claim.name)}</small></td>",
+        f"<td>{_verdict(result)}{seed}</td>",
+        f"<td>{typeset(claim.statement)}</td>",
+    ]
+    numbers = [f"{result.checks:,}", f"{result.violations:,}"]
+    numbers += [_ratio(result.tightest), _ratio(result.typical)]
+    for name, value in zip(header[3:], numbers, strict=True):
+        cells.append(f'<td data-label="{html(name)}">{html(value)}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _ratio(value: float | None) -> str:
@@ -103,7 +155,6 @@ def _ratio(value: float | None) -> str:
     return number(None if value is None else round(value, 6))
 
 
-def _verdict_cell(result: Result) -> Html:
+def _verdict(result: Result) -> Html:
     words = result.outcome
-    seed = "" if result.counterexample is None else f"<small>seed {result.counterexample}</small>"
-    return Html(f'<span class="verdict {_CLASSES[words]}">{html(words)}</span>{seed}')
+    return Html(f'<span class="verdict {_CLASSES[words]}">{html(words)}</span>')

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import canvas, finish
+from fedkl.report.plotting import canvas, label_axes
 from fedkl.report.style import (
     BLACK,
     BLUE,
@@ -23,8 +25,9 @@ from fedkl.report.style import (
 )
 from fedkl.report.table import minus
 from fedkl.report.theory.claims import THRESHOLD, of_the_paper, tightness
+from fedkl.report.values import Trace
 from fedkl.tabular.claims import VACUOUS_FROM
-from fedkl.tabular.studies import ALIKE, Improvement, Movement, Slopes, Studies
+from fedkl.tabular.studies import ALIKE, Improvement, Movement, Setting, Slopes, Studies
 from fedkl.tabular.verification import Result
 
 if TYPE_CHECKING:
@@ -76,15 +79,18 @@ def draw_theory(results: Sequence[Result], studies: Studies) -> dict[str, Pictur
 
 def _movement(found: Movement) -> Drawing:
     figure, axes = canvas()
+    traces = []
     for name, shares in found.shares.items():
-        axes.plot(found.gammas, 100 * shares, **_LINES[name].style)
+        line = _LINES[name]
+        axes.plot(found.gammas, 100 * shares, **line.style)
+        traces.append(Trace(axes, line.label, line.colour, found.gammas, 100 * shares[None, :]))
     # Labels beside these two lines would be crossed by curves in one figure or another.
     for gamma in (VACUOUS_FROM, 0.5):
         axes.axvline(gamma, color=INK, lw=0.9, ls=":")
     axes.set_xticks([0, VACUOUS_FROM, 0.5, 0.75, 1], ["0", THRESHOLD, "1/2", "0.75", "1"])
     axes.set_xlim(0, 1)
     axes.set_ylim(-4, 104)
-    finish(axes, "agents that move (%)", "discount gamma", columns=2)
+    label_axes(axes, "agents that move (%)", "discount gamma")
     agents = f"Agents that {found.setting.words}."
     if found.setting == ALIKE:
         agents += (
@@ -96,11 +102,12 @@ def _movement(found: Movement) -> Drawing:
     else:
         last = found.gammas[found.shares["paper"] > 0].max()
         agents += f" With the paper's objective the last agents move at gamma = {last:g}."
-    return Drawing(figure, agents)
+    return Drawing(figure, _title("Who moves", found.setting), agents, traces, columns=2)
 
 
 def _improvement(found: Improvement) -> Drawing:
-    figure, axes = canvas(5.4, 3.9)
+    figure, axes = canvas(5.4, 3.3)
+    traces = []
     for name in found.shares:
         line, curve = _LINES[name], found.curve(name)
         low, high = 100 * curve.low, 100 * curve.high
@@ -108,23 +115,28 @@ def _improvement(found: Improvement) -> Drawing:
         # Where lines lie on each other the thinner one is on top, and all are seen.
         axes.plot(curve.rounds, 100 * curve.mean, zorder=5 - line.width, **line.style)
         axes.plot(curve.rounds[-1], 100 * curve.mean[-1], "o", ms=4, color=line.colour)
+        summary = 100 * np.stack([curve.mean, curve.low, curve.high])
+        traces.append(Trace(axes, line.label, line.colour, curve.rounds, summary))
     _log_x(axes)
     axes.set_ylim(-4, 104)
-    finish(axes, "possible improvement reached (%)", columns=3)
+    label_axes(axes, "possible improvement reached (%)", "round")
     lost = [name for name in found.shares if name not in found.monotone]
     families = next(iter(found.shares.values())).shape[1]
     return Drawing(
         figure,
+        _title("How far", found.setting),
         f"Agents that {found.setting.words}: mean over {families} families, the band from the "
         "lowest to the highest, a dot where we stopped. Algorithms that lost in some round: "
         f"{', '.join(lost) or 'none'}.",
+        traces,
+        columns=3,
     )
 
 
 def _tightness(results: Sequence[Result]) -> Drawing:
     # How tight a bound is that does not hold is no question.
     bounds = [result for result in results if result.looseness.size and not result.violations]
-    figure, axes = canvas(6.0, 1.0 + 0.27 * len(bounds))
+    figure, axes = canvas(6.0, 0.7 + 0.27 * len(bounds))
     labels = {True: "the paper's", False: "ours"}
     for row, result in enumerate(bounds):
         least, low, middle, high = tightness(result)
@@ -139,9 +151,10 @@ def _tightness(results: Sequence[Result]) -> Drawing:
     axes.set_yticks(range(len(bounds)), [result.claim.name for result in bounds], color=INK)
     axes.set_ylim(len(bounds) - 0.4, -1.3)
     axes.grid(visible=False, axis="y")
-    finish(axes, "", "penalty over gap (how many times what it has to cover)")
+    label_axes(axes, "", "penalty over gap (how many times what it has to cover)")
     return Drawing(
         figure,
+        "How tight the bounds are",
         "How much more than necessary each bound takes off, over all cases with a gap: the tick is "
         "the least, the bar reaches from 5 % to 95 % of the cases, the dot is the median "
         "(logarithmic axis). Names are those of the table.",
@@ -149,7 +162,7 @@ def _tightness(results: Sequence[Result]) -> Drawing:
 
 
 def _corollary_1(found: Slopes) -> Drawing:
-    figure, axes = canvas(6.2, 3.9)
+    figure, axes = canvas(6.2, 3.3)
     near = found.ratio >= _LEAST_RATIO
     groups = {
         "improves although the corollary excludes it": (found.contradicts, VERMILLION, 0.8),
@@ -165,7 +178,7 @@ def _corollary_1(found: Slopes) -> Drawing:
     _log_x(axes)
     axes.set_xlim(left=_LEAST_RATIO)
     axes.set_ylim(-1.05, 1.05)
-    finish(axes, "normalised slope of eta", "||B_n||_F / ||A_n||_F", columns=1)
+    label_axes(axes, "normalised slope of eta", "||B_n||_F / ||A_n||_F")
     caption = (
         "Each dot is an agent that makes a small step pi (1 + t A_n) of its own. Its height is the "
         "slope of the global objective along that step, the cosine between A_n and A_n + B_n in "
@@ -178,7 +191,11 @@ def _corollary_1(found: Slopes) -> Drawing:
             f" Not drawn: {(~near).sum()} agents further left than {_LEAST_RATIO:g}, at slopes of "
             f"{least:g} or more."
         )
-    return Drawing(figure, minus(caption))
+    return Drawing(figure, "What Corollary 1 excludes, and what happens", minus(caption), columns=1)
+
+
+def _title(question: str, setting: Setting) -> str:
+    return f"{question}: agents that {setting.words}"
 
 
 def _log_x(axes: Axes) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
 from fedkl.errors import UserError
+from fedkl.report.made import made_by
 from fedkl.report.markup import Html, definitions, figure
+from fedkl.report.mathml import typeset
 from fedkl.report.pictures import Picture, require_matplotlib, write_figures
 from fedkl.report.shell import filled, whole_page
-from fedkl.report.table import minus
 from fedkl.report.theory.answer import answer, notes
-from fedkl.report.theory.claims import claims_table
+from fedkl.report.theory.claims import claims
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.figures import draw_theory
 from fedkl.report.theory.method import drawn, method
@@ -58,11 +60,12 @@ def write_theory_report(
     for name in ("theory.html", "theory.json"):
         if (directory / name).is_dir():
             raise UserError(f"cannot write {directory / name}: it is a directory")
+    versions = {package: metadata.version(package) for package in ("fedkl", "numpy", "scipy")}
+    made = made_by(_command(directory, families, seed), [*versions, "matplotlib"])
     show(f"checking {len(CLAIMS)} claims on {families:,} families")
     results = verify(families, seed)
     studies = study(sizes or Sizes(), seed, show)
     found = examples(results, seed)
-    versions = {package: metadata.version(package) for package in ("fedkl", "numpy", "scipy")}
     show("drawing figures")
     pictures = draw_theory(results, studies)
     write_figures(directory, pictures)
@@ -71,12 +74,12 @@ def write_theory_report(
     write_atomically(directory / "theory.json", data + b"\n")
     body = filled(
         "theory.html",
-        claims=claims_table(results),
+        claims=claims(results),
         movement=_figures(pictures, "theory_movement"),
         improvement=_figures(pictures, "theory_improvement"),
         tightness=_figures(pictures, "theory_tightness"),
         slopes=_figures(pictures, "theory_corollary_1"),
-        examples=definitions([(example.title, minus(example.text)) for example in found]),
+        examples=definitions([(example.title, typeset(example.text)) for example in found]),
         method=definitions(method(families, seed, studies, versions)),
     )
     checks = sum(result.checks for result in results)
@@ -86,6 +89,7 @@ def write_theory_report(
         answer=answer(results, studies),
         notes=notes(results),
         body=body,
+        made=made,
         styles=["theory.css"],
     )
     path = directory / "theory.html"
@@ -93,8 +97,14 @@ def write_theory_report(
     return path
 
 
+def _command(directory: Path, families: int, seed: int) -> str:
+    """What makes the page again, beside its directory."""
+    name = shlex.quote(directory.resolve().name)
+    return f"fedkl theory report {name} --families {families} --seed {seed}"
+
+
 def _figures(pictures: Mapping[str, Picture], beginning: str) -> Html:
     """The figures of a section; one that is alone has its caption beside it."""
     shown = [p for name, p in pictures.items() if name.startswith(beginning)]
-    figures = "\n".join(figure(p.name, p.svg, p.caption, wide=len(shown) == 1) for p in shown)
+    figures = "\n".join(figure(picture, wide=len(shown) == 1) for picture in shown)
     return Html(f'<div class="figures">{figures}</div>')

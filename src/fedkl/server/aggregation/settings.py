@@ -14,6 +14,7 @@ from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS, Reducer, 
 from fedkl.server.aggregation.chain import Aggregation, Chain
 from fedkl.server.aggregation.grouped import Grouped, Regions
 from fedkl.settings import setting
+from fedkl.texts import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,10 @@ def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
     for name in rest:
         if name not in known:
             allowed = ", ".join([*sorted(own), *known])
+            hint = did_you_mean(name, [*own, *known])
             raise UserError(
-                f"aggregation.{name} is not a setting; with these links aggregation has: {allowed}"
+                f"aggregation.{name} is not a setting{hint}; with these links aggregation has: "
+                f"{allowed}"
             )
     *each, reduce, step = (_made(cls, known | rest) for cls in classes)
     levels = tuple(_made(cls, known | rest) for cls in inner)

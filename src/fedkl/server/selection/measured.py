@@ -29,18 +29,25 @@ class Measured(Selector[Values]):
     """The field of `Level` that is meant."""
 
     candidates: int = setting(
-        12, "clients drawn and measured each time; at least measured_every * K", low=1
+        0,
+        "clients drawn and measured each time, at least measured_every * K; 0: four times that "
+        "many, or all there are",
+        low=0,
     )
     measured_every: int = setting(1, "rounds between two measurements", low=1)
 
     def check(self, clients: int, clients_per_round: int) -> None:
         least = self.measured_every * clients_per_round
-        if not least <= self.candidates <= clients:
+        if not least <= self._number(clients, clients_per_round) <= clients:
             raise UserError(
                 f"selection.candidates must be from {least} (selection.measured_every times "
                 f"federation.clients_per_round) to {clients} (federation.clients), "
-                f"not {self.candidates}"
+                f"not {self._number(clients, clients_per_round)}"
             )
+
+    def _number(self, clients: int, clients_per_round: int) -> int:
+        """How many are measured."""
+        return self.candidates or min(4 * self.measured_every * clients_per_round, clients)
 
     def init(self, clients: int) -> Values:
         return np.full(clients, np.nan)
@@ -48,7 +55,8 @@ class Measured(Selector[Values]):
     def to_measure(self, state: Values, round: int, pool: Pool) -> list[int]:
         if round % self.measured_every:
             return []
-        return sorted(_shuffled(round, pool)[: self.candidates].tolist())
+        number = self._number(pool.clients, pool.clients_per_round)
+        return sorted(_shuffled(round, pool)[:number].tolist())
 
     def measured(self, state: Values, levels: Mapping[int, Level]) -> Values:
         values = np.full_like(state, np.nan)

@@ -27,7 +27,7 @@ SPEED_LIMIT = 30.0
 LOOP = ("bottom", "top", "upper_ring", "right", "left", "lower_ring")
 """The edges in the order in which a vehicle drives them."""
 
-MISSING = "the figure-eight needs SUMO; install it with `pip install 'fedkl[sumo]'`"
+MISSING = "the figure-eight needs SUMO; install it with `pip install -e '.[sumo]'`"
 # The road from the bottom has the right of way at the crossing.
 _YIELDS, _GOES_FIRST = 46, 78
 _CROSSING_RADIUS = 3.1

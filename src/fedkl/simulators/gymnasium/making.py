@@ -111,7 +111,7 @@ def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
     if missing and package and not importlib.util.find_spec(package):
         return (
             f"world.id: the environment {spec.id} needs {package}; install it with "
-            f"`pip install 'fedkl[{extra}]'`"
+            f"`pip install -e '.[{extra}]'`"
         )
     return f"world.id: the environment {spec.id} cannot be made: {in_a_line(error)}"
 

@@ -8,25 +8,25 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
+from numpy import vdot
 
 from fedkl.errors import UserError
-from fedkl.simulators.base import Outcome, Seed, Step, step_each
+from fedkl.simulators.actuators import Box, Numbers
+from fedkl.simulators.base import Outcomes, Seed, Step, step_each
 from fedkl.simulators.failures import failed
 from fedkl.simulators.gymnasium import making
 from fedkl.simulators.gymnasium.distortion import WORDS, Distortion
 from fedkl.simulators.gymnasium.initial import Initial
 from fedkl.simulators.gymnasium.physics import Physics
 from fedkl.simulators.gymnasium.quantities import Quantity
-from fedkl.simulators.spaces import Sight, acting, size_of
+from fedkl.simulators.spaces import Sight, acting, actions_of
 
 
 class Facts(NamedTuple):
     """What a world must know of its environment."""
 
     observation_size: int
-    discrete: bool
-    action_size: int
-    """How many actions there are, or entries in one."""
+    actions: Box | Numbers
     limit: int | None
     """Steps in an episode; None: Gymnasium sets no limit."""
     clean: bool
@@ -50,12 +50,11 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     env = making.make(spec, arguments)
     who = f"world.id: the environment {spec.id}"
     size = Sight(env.observation_space, who).size
-    acting(env.action_space, who)
-    discrete, actions = size_of(env.action_space)
+    actions = actions_of(env.action_space, who)
     physics, bare = Physics(env.unwrapped), env.unwrapped
     words = physics.words | Initial(bare).words
     words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
-    return Facts(size, discrete, actions, making.limit_of(spec), making.is_clean(spec), words)
+    return Facts(size, actions, making.limit_of(spec), making.is_clean(spec), words)
 
 
 class Environment:
@@ -135,7 +134,7 @@ class Environment:
         columns: Sequence[int],
         actions: Shaped[np.ndarray, "1 c *a"],
         following: Float[np.ndarray, "1 c o"],
-    ) -> list[Outcome]:
+    ) -> Outcomes:
         """The agent acts in some columns; limits of actions, and finiteness, are seen to at once.
 
         Raises:
@@ -143,8 +142,8 @@ class Environment:
         """
         if self._distortion is not None or not self._sight.plain:
             return step_each(several, columns, actions, following)
-        acts, size = self._act(actions[0]), self._sight.size
-        outcomes: list[Outcome] = []
+        acts, seen, size = list(self._act(actions[0])), following[0], self._sight.size
+        rewards, ended = outcomes = Outcomes([], [])
         for c in columns:
             one = several[c]
             one._steps += 1
@@ -152,19 +151,20 @@ class Environment:
                 observation, reward, terminated, truncated, _ = one._env.step(acts[c])
                 if len(observation) != size:
                     self._sight(observation)
-                following[0, c] = observation
+                seen[c] = observation
+                reward = float(reward)
             except Exception as error:
                 raise failed(self._who, error, one._steps) from error
             if not isfinite(reward):
                 raise self._unpayable(reward)
+            rewards.append(reward)
             if terminated or truncated:
-                outcomes.append((reward, bool(terminated), bool(truncated)))
-            else:
-                outcomes.append((reward, False, False))
-        # As in `Sight`, but once for all.
-        if not np.isfinite(following).all():
+                ended.append((c, bool(terminated), bool(truncated)))
+        # As in `Sight`, but once for all. A sum of squares is finite only if all numbers are; if it
+        # is not, they may still be.
+        if not isfinite(vdot(seen, seen)):
             for c in columns:
-                several[c]._look(following[0, c])
+                several[c]._look(seen[c])
         return outcomes
 
     def picture(self) -> Float[np.ndarray, " 0"]:

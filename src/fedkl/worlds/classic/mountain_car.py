@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from fedkl.simulators.actuators import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
 from fedkl.worlds.classic.params import Quantity, Scalar
 from fedkl.worlds.words import INITIAL_STATE, About, Word, words_in
@@ -71,6 +72,7 @@ class MountainCarContinuous(World):
     )
     observation_size: ClassVar[int] = 2
     actions: ClassVar[Continuous] = Continuous(1)
+    actuators: ClassVar[Box] = Box((-1.0,), (1.0,), (1,))
     horizon: ClassVar[int] = 999
     words: ClassVar[tuple[Word, ...]] = WORDS
     params: ClassVar[type] = MountainCarParams

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from fedkl.simulators.actuators import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
 from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
 from fedkl.worlds.words import About, Word, words_in
@@ -65,6 +66,8 @@ class Pendulum(World):
     summary: ClassVar[str] = "a weak motor swings up a pendulum (Gymnasium's Pendulum-v1, in JAX)"
     observation_size: ClassVar[int] = 3
     actions: ClassVar[Continuous] = Continuous(1)
+    # Torque, as Gymnasium takes it.
+    actuators: ClassVar[Box] = Box((-2.0,), (2.0,), (1,))
     horizon: ClassVar[int] = 200
     terminates: ClassVar[bool] = False
     words: ClassVar[tuple[Word, ...]] = WORDS

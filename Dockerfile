@@ -1,0 +1,15 @@
+# The README's install, in a container:
+#
+#     docker build -t fedkl .
+#     docker run --volume "$PWD/runs:/fedkl/runs" fedkl train demo --rounds 3
+FROM python:3.11-slim
+RUN useradd --create-home fedkl && mkdir /fedkl && chown fedkl /fedkl
+WORKDIR /fedkl
+COPY --chown=fedkl . .
+# A folder of its own keeps what is installed out of the system's Python.
+ENV VIRTUAL_ENV=/home/fedkl/venv PATH=/home/fedkl/venv/bin:$PATH
+USER fedkl
+RUN python -m venv "$VIRTUAL_ENV"
+RUN pip install -e '.[report]'
+ENTRYPOINT ["fedkl"]
+CMD ["--help"]

@@ -1,0 +1,258 @@
+"""Checks everything in a run directory: what is wrong, and what can be done about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from fedkl import trust
+from fedkl.config import Config, from_mapping, plugins_of
+from fedkl.errors import UserError
+from fedkl.policies import spaces
+from fedkl.policies.spaces import Spaces
+from fedkl.provenance import origin_of
+from fedkl.runs import RunDirectory, checkpoint_files, files
+from fedkl.runs.checkpoint_files import DamagedError, File, GoneError
+from fedkl.runs.clients_table import as_csv
+from fedkl.runs.locks import last_saved
+from fedkl.runs.origins import Origin, decode, listed
+
+_OURS = {
+    ".lock",
+    "best",
+    "checkpoints",
+    "clients.csv",
+    "config.toml",
+    "figures",
+    "flower",
+    "metrics.jsonl",
+    "report.html",
+    "returns",
+    "serving.toml",
+    "spaces.json",
+    "summary.json",
+    "tensorboard",
+    "worker.log",
+}
+_FOLDERS = ("best", "checkpoints", "returns")
+
+
+class Finding(NamedTuple):
+    """Something that is wrong with a run.
+
+    Attributes:
+        what: what is wrong.
+        remedy: what can be done.
+    """
+
+    what: str
+    remedy: str
+
+
+def check(run: RunDirectory) -> list[Finding]:
+    """All that is wrong with a run; nothing is changed, and code is run only if it is trusted."""
+    findings = list(_names(run))
+    mapping, config = None, None
+    try:
+        mapping = run.config()
+        trust.require(plugins_of(mapping), run.path)
+        config = from_mapping(mapping)
+    except UserError as error:
+        findings.append(
+            Finding(str(error), "the checkpoints say what the settings were: put them back")
+        )
+    now = origin_of(mapping, config) if mapping is not None and config is not None else None
+    findings += _log(run)
+    findings += _checkpoints(run, now, config.checkpoint.every if config else 1)
+    findings += _summary(run, now)
+    findings += _returns(run)
+    findings += _clients(run, config)
+    findings += _spaces(run, config)
+    return findings
+
+
+def _names(run: RunDirectory) -> Iterator[Finding]:
+    """What should not be there: links, leftovers, other people's files."""
+    for path in sorted(run.path.iterdir()):
+        inside = path.is_dir() and not path.is_symlink() and path.name in _FOLDERS
+        for entry in (path, *(sorted(path.iterdir()) if inside else ())):
+            if entry.is_symlink():
+                yield Finding(f"{entry} is a symbolic link", "put what it leads to in its place")
+            elif files.is_temporary(entry.name):
+                yield Finding(
+                    f"{entry} was left by a write that was interrupted",
+                    "nothing: the next process that goes on with the run removes it",
+                )
+        if path.name not in _OURS and not files.is_temporary(path.name):
+            yield Finding(f"{path} is not of a run", "move it elsewhere")
+
+
+def _log(run: RunDirectory) -> Iterator[Finding]:
+    path = run.metrics.path
+    try:
+        run.metrics.require_rounds()
+        lines = [line.sealed for line in run.metrics.lines()]
+    except UserError as error:
+        yield Finding(
+            str(error),
+            "put back a copy of the log; without one, delete it from that line on and the "
+            "checkpoints of later rounds: what is missing is trained again",
+        )
+        return
+    if bare := lines.count(False):
+        yield Finding(
+            f"{bare} of {len(lines)} lines of {path} carry no checksum, as an older fedkl wrote "
+            "them",
+            "nothing: lines that are added carry one, and cover those before them",
+        )
+    if path.exists():
+        with files.explain_os_errors("read", path):
+            whole = files.read_bytes(path).count(b"\n")
+            torn = not files.read_bytes(path).endswith(b"\n") or whole > len(lines)
+        if torn and path.stat().st_size:
+            yield Finding(
+                f"the last line of {path} is torn", "go on with the run: it is made again"
+            )
+
+
+def _checkpoints(run: RunDirectory, now: Origin | None, every: int) -> Iterator[Finding]:
+    saved = last_saved(run.path) or 0  # first: beside a run that goes on, files only get newer
+    found: list[File] = []
+    for folder in (run.best.directory, run.checkpoints.directory):
+        try:
+            found = checkpoint_files.find(folder)
+        except UserError as error:
+            yield Finding(str(error), "see to it that it can be read")
+            return
+        yield from _files(run, found, now)
+    if found and saved > max(file.round for file in found):
+        yield Finding(
+            f"the checkpoint of round {saved} is missing",
+            "put back a copy, or go on with the run: the one before is used",
+        )
+    logged = sum(1 for _ in _whole_lines(run))
+    if not found and (logged > every or (logged and saved)):
+        yield Finding(
+            f"{run.path} has a log of {logged} rounds and no checkpoint",
+            "put back a copy, or begin again under another name",
+        )
+
+
+def _files(run: RunDirectory, found: list[File], now: Origin | None) -> Iterator[Finding]:
+    """What is wrong with the checkpoints of one folder."""
+    bases: set[str] = set()
+    for file in found:
+        try:
+            contents = checkpoint_files.read(file)
+            origin = decode(contents.origin)
+        except (DamagedError, GoneError, ValueError, UserError) as error:
+            yield Finding(
+                f"checkpoint {file.path} cannot be used: {error}",
+                "put back a copy, or go on with the run: the one before is used",
+            )
+            continue
+        if contents.builds_on is not None:
+            bases.add(contents.builds_on)
+        inside = contents.arrays.get("round")
+        if inside is not None and (inside.ndim or inside != file.round):
+            yield Finding(f"checkpoint {file.path} is of another round", "put back a copy")
+        yield from _origin(run, file, origin, now)
+    for name in sorted(bases - {file.path.name for file in found}):
+        yield Finding(f"{name}, on which a checkpoint builds, is missing", "put back a copy")
+
+
+def _origin(
+    run: RunDirectory, file: File, origin: Origin | None, now: Origin | None
+) -> Iterator[Finding]:
+    """What does not go together: a checkpoint, its config, and its log."""
+    if origin is None:
+        yield Finding(
+            f"checkpoint {file.path} does not say what it was made with: an older fedkl wrote it",
+            "nothing: those that come after it will",
+        )
+        return
+    if now is not None and (changes := origin.differences(now)):
+        yield Finding(
+            f"checkpoint {file.path} was made with something else: {listed(changes)}",
+            "put it back, or go on with `fedkl resume --accept-changes`",
+        )
+    heads = {line.record.get("round"): line.told for line in _whole_lines(run)}
+    if origin.log and heads.get(file.round) != origin.log:
+        yield Finding(
+            f"{run.metrics.path} is not the log that {file.path.name} belongs to, or ends before "
+            f"round {file.round}",
+            "put back a copy of the log",
+        )
+
+
+def _whole_lines(run: RunDirectory) -> Iterator[Any]:
+    """The lines of the log up to the first that is damaged, which has been said already."""
+    try:
+        yield from run.metrics.lines()
+    except UserError:
+        return
+
+
+def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
+    command = f"`fedkl resume {shlex.quote(str(run.path))}`"
+    try:
+        summary = run.summary()
+    except UserError as error:
+        yield Finding(str(error), f"remove it; {command} writes it again")
+        return
+    heads = {line.record.get("round"): line.told for line in _whole_lines(run)}
+    last = len(heads)
+    if summary is None:
+        if now is not None and last >= now.rounds:
+            yield Finding(f"{run.path} has all its rounds and no summary", f"{command} writes it")
+    elif summary.get("log", heads.get(last)) not in heads.values():
+        yield Finding(
+            f"the summary in {run.path} is not of its log", f"remove it; {command} writes it again"
+        )
+    elif summary.get("rounds") != last:
+        yield Finding(
+            f"the summary is of {summary.get('rounds')} rounds, and the log has {last}",
+            f"go on with the run by {command}",
+        )
+
+
+def _returns(run: RunDirectory) -> Iterator[Finding]:
+    for line in _whole_lines(run):
+        if line.record.get("returns_file") is None:
+            continue
+        try:
+            run.read_returns(line.record["round"], line.record.get("returns_sha256"))
+        except UserError as error:
+            yield Finding(str(error), "put back a copy; only reports read it")
+
+
+def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
+    path = run.path / "clients.csv"
+    if config is None or not run.metrics.path.exists():
+        return
+    words = config.clients()
+    try:
+        with files.explain_os_errors("read", path):
+            found = files.read_bytes(path) if path.exists() else b""
+    except UserError as error:
+        yield Finding(str(error), "see to it that it can be read")
+        return
+    if found != (as_csv(words).encode() if words else b""):
+        yield Finding(
+            f"{path} is not what the config says of the clients",
+            "remove it: it is written again when the run goes on",
+        )
+
+
+def _spaces(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
+    remedy = "remove it: it is written again when the run goes on"
+    if config is None or not (run.path / spaces.FILE).exists():
+        return
+    try:
+        found = spaces.read(run.path)
+    except UserError as error:
+        yield Finding(str(error), remedy)
+        return
+    if found != Spaces(config.world.observation_size, config.world.actuators):
+        yield Finding(f"{run.path / spaces.FILE} is not what the world says", remedy)

@@ -1,0 +1,49 @@
+"""The command that prints what lets a shell complete commands, options and names.
+
+The script is made once and holds everything: nothing of fedkl runs while somebody types.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedkl import config
+from fedkl.algorithms import ALGORITHMS
+from fedkl.cli import console
+from fedkl.cli.parser import parser
+from fedkl.errors import UserError
+from fedkl.reproduce import EXPERIMENTS
+
+
+def completion(options: argparse.Namespace) -> None:
+    if find_spec("shtab") is None:
+        raise UserError("completion needs shtab; install it with `pip install -e '.[completion]'`")
+    import shtab
+
+    algorithms = [*ALGORITHMS]
+    names = {
+        "preset": [*config.presets()],
+        "algorithm": algorithms,
+        "algorithms": algorithms,
+        "experiment": [*EXPERIMENTS],
+    }
+    top = parser()
+    for action in _actions(top):
+        if action.type is Path:
+            folder = action.metavar == "DIR"
+            action.complete = shtab.DIRECTORY if folder else shtab.FILE  # type: ignore[attr-defined]
+        # Others can be given, too (a file, a plugin's): this parser parses nothing.
+        elif action.dest in names and action.choices is None:
+            action.choices = names[action.dest]
+    console.out.print(shtab.complete(top, options.shell), soft_wrap=True, end="")
+
+
+def _actions(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in of._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield from _actions(sub)

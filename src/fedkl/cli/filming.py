@@ -1,0 +1,95 @@
+"""`fedkl evaluate --video`: whose worlds are filmed, and the film."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedkl.drawing import Scene, check_target, grid, write_video
+from fedkl.errors import UserError
+from fedkl.server.films import Film
+from fedkl.server.loop import Federation
+from fedkl.worlds import SharedWorld
+
+_WIDTHS = {".mp4": 960, ".gif": 600}
+"""Of a picture with several clients, in pixels."""
+
+
+def chosen(options: argparse.Namespace, federation: Federation) -> list[int]:
+    """The clients whose worlds are filmed; nobody's without --video.
+
+    Raises:
+        UserError: there are no such clients, or they share one world.
+    """
+    clients = federation.config.federation.clients
+    for name, given in (("--client", options.client), ("--clients", options.clients)):
+        if given is not None and options.video is None:
+            raise UserError(f"{name} says whose world is filmed, and needs --video")
+    if options.client is not None and options.clients is not None:
+        raise UserError("--client films one client and --clients several: give one of them")
+    if options.client is not None and not 0 <= options.client < clients:
+        raise UserError(f"--client must be from 0 to {clients - 1}, not {options.client}")
+    if options.clients is not None and not 1 <= options.clients <= clients:
+        raise UserError(f"--clients must be from 1 to {clients}, not {options.clients}")
+    if options.clients is not None and isinstance(federation.config.world, SharedWorld):
+        raise UserError("--clients is for clients with worlds of their own; these share one")
+    if options.video is None:
+        return []
+    if options.clients is None:
+        return [options.client or 0]
+    # Spread over all of them, because neighbours are often alike.
+    return [int(n) for n in np.linspace(0, clients - 1, options.clients).round()]
+
+
+def films(
+    options: argparse.Namespace, federation: Federation, clients: list[int]
+) -> dict[int, Film]:
+    """An episode of each client, before anything that costs more time."""
+    if clients:
+        check_target(options.video)
+    return {client: federation.film(client, options.deterministic) for client in clients}
+
+
+def write(
+    options: argparse.Namespace, federation: Federation, found: Mapping[int, Film]
+) -> dict[str, Any]:
+    """Writes the film; what is told of it.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    world = federation.config.world
+    shared = isinstance(world, SharedWorld)
+    scenes = [
+        Scene(
+            film.frames,
+            [
+                f"{'all clients' if shared else f'client {client}'}, return {total:.2f}"
+                for total in film.totals
+            ],
+        )
+        for client, film in found.items()
+    ]
+    speed = f", {world.playback:g}x" if world.playback else ""
+    heading = f"{federation.config.algorithm.name} on {world.name}, "
+    heading += f"round {int(federation.state.round)}{speed}"
+    frames = grid(scenes, heading, world.legend, _WIDTHS[options.video.suffix.lower()])
+    write_video(options.video, frames, next(iter(found.values())).frames_per_second)
+    returns = {client: film.episode_return for client, film in found.items()}
+    said: dict[str, Any] = {"file": str(options.video)}
+    if options.clients is None:
+        ((client, episode_return),) = returns.items()
+        return said | {"client": client, "return": episode_return}
+    return said | {"clients": list(returns), "returns": list(returns.values())}
+
+
+def in_words(video: Mapping[str, Any]) -> str:
+    """A line about the film."""
+    if "client" in video:
+        return f"video: {video['file']} (client {video['client']}, return {video['return']:.3f})"
+    pairs = zip(video["clients"], video["returns"], strict=True)
+    said = ", ".join(f"client {client} {value:.3f}" for client, value in pairs)
+    return f"video: {video['file']} (returns: {said})"

@@ -1,0 +1,46 @@
+"""The command that lists what can be asked for by name."""
+
+from __future__ import annotations
+
+import argparse
+
+from fedkl import config, tables
+from fedkl.algorithms import ALGORITHMS
+from fedkl.cli import console, output
+from fedkl.plugins import load_plugin
+from fedkl.registry import Registry
+from fedkl.reproduce import EXPERIMENTS
+from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
+from fedkl.server.selection import SELECTORS
+from fedkl.worlds import WORLDS
+
+
+def list_(options: argparse.Namespace) -> None:
+    for path in options.plugin:
+        load_plugin(path)
+    # What it is, where it is asked for, and its names.
+    kinds = (
+        ("presets", "", config.presets()),
+        ("algorithms", "algorithm.name", _summaries(ALGORITHMS)),
+        ("worlds", "world.name", _summaries(WORLDS)),
+        ("reducers", "aggregation.reduce", _summaries(REDUCERS)),
+        ("transforms", "aggregation.each", _summaries(TRANSFORMS)),
+        ("server steps", "aggregation.step", _summaries(STEPS)),
+        ("selectors", "selection.name", _summaries(SELECTORS)),
+        ("experiments", "fedkl reproduce", {n: EXPERIMENTS[n].summary for n in EXPERIMENTS}),
+    )
+    rows = [
+        {"kind": kind, "name": name, "summary": summary}
+        for kind, _, lines in kinds
+        for name, summary in lines.items()
+    ]
+    if output.answered(options, {kind: lines for kind, _, lines in kinds}, rows):
+        return
+    for kind, where, lines in kinds:
+        shown = [(f"  {name}", summary) for name, summary in lines.items()]
+        title = f"{kind} ({where})" if where else kind
+        tables.show(tables.Table(("", ""), shown, (0, 1), title), console.out)
+
+
+def _summaries(registry: Registry) -> dict[str, str]:
+    return {name: registry[name].summary for name in registry}

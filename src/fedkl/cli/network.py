@@ -1,0 +1,233 @@
+"""The command that serves a federation to clients over a network."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import socket
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedkl import compilation, config, running, training
+from fedkl.cli import console, federation
+from fedkl.cli.console import warn
+from fedkl.cli.options import run_named, settings_of
+from fedkl.config import Config
+from fedkl.errors import UserError
+from fedkl.network import asking, checks, keys
+from fedkl.network.flower.engine import Flower, Screen
+from fedkl.network.flower.fleet import Fleet
+from fedkl.network.flower.link import Link
+from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.serving import FOLDER, KEYS, Serving
+from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.requests import new_federation
+from fedkl.processes import be_deaf, ended_by_signals
+from fedkl.progress import RoundProgress
+from fedkl.runs import RunDirectory
+from fedkl.server.loop import Federation
+from fedkl.worlds import SharedWorld
+
+HOST, PORT = "127.0.0.1", 9092
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Trains with clients that join over the network."""
+    compilation.enable_cache()
+    serving = _serving(options)
+    chosen = _config(options)
+    options.run = options.run or run_named(options, chosen)
+    _check(serving, chosen)
+    watched = Watched()
+    engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
+    # What cannot work is refused before anything is written.
+    with Federation(chosen, engine) as loop, running.created(chosen, options.run) as run:
+        callbacks = [federation.Bar(shown=watched.show), *federation.sinks_of(options)]
+        serving.write(run.path)
+        with _serving_it(run, serving, engine, chosen):
+            running.go_on(run, loop, callbacks, warn)
+    federation.conclude(run)
+
+
+def resume(run: RunDirectory, options: argparse.Namespace) -> None:
+    """Goes on serving a run."""
+    serving = Serving.read(run.path)
+    chosen = config.from_mapping(run.config())
+    watched = Watched()
+    engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
+    with Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
+        bar = federation.Bar(options.until, watched.show)
+        callbacks = [bar, *federation.sinks_of(options)]
+        summary = run.summary()
+        # A finished run has nothing left to do, unless it was made longer.
+        if summary is None or summary["stalled"] or summary["rounds"] < chosen.federation.rounds:
+            _check(serving, chosen)
+            stack.enter_context(_serving_it(run, serving, engine, chosen))
+        accept = options.accept_changes
+        running.go_on(run, loop, callbacks, warn, options.until, accept)
+    federation.conclude(run)
+
+
+@contextlib.contextmanager
+def connected(run: RunDirectory, best: bool, accept: bool) -> Iterator[Federation]:
+    """The federation of a run, with its clients connected.
+
+    Args:
+        run: its directory.
+        best: as of its best round, not of its last checkpoint.
+        accept: although it was made with something else.
+    """
+    serving = Serving.read(run.path)
+    chosen = config.from_mapping(run.config())
+    engine = Flower(chosen, serving.federation, serving.wait, Watched().screen)
+    with Federation(chosen, engine) as loop, run.lock():
+        training.load(run, warn, loop, best=best, accept=accept)
+        _check(serving, chosen)
+        with _serving_it(run, serving, engine, chosen):
+            yield loop
+
+
+class Watched:
+    """Shows what goes on: lines on stderr, and, on a terminal, a word beside the bar."""
+
+    def __init__(self) -> None:
+        self.screen = Screen(console.say, self._status)
+        self._progress: RoundProgress | None = None
+
+    def show(self, progress: RoundProgress) -> None:
+        """From now on beside this bar."""
+        self._progress = progress
+
+    def _status(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.say(text)
+
+
+def _serving(options: argparse.Namespace) -> Serving:
+    """What the options ask for.
+
+    Raises:
+        UserError: they do not go together.
+    """
+    if find_spec("flwr") is None:
+        raise UserError("a network needs Flower; install it with `pip install -e '.[flower]'`")
+    if not 0 < options.wait < math.inf:
+        raise UserError(f"--wait must be a number of seconds above 0, not {options.wait:g}")
+    if options.port is not None and not 1 <= options.port <= 65535:
+        raise UserError(f"--port must be from 1 to 65535, not {options.port}")
+    if options.keys is not None and options.insecure_network:
+        raise UserError("--insecure-network uses no keys: give either that or --keys")
+    there = None if options.superlink is None else checks.parse_address(options.superlink)
+    if there is not None and (options.local is not None or options.port is not None):
+        raise UserError("--superlink says where somebody else's server is, and starts none")
+    if options.local is None:
+        host, port = (options.host, options.port or PORT) if there is None else there
+        secured = options.keys is not None or checks.is_loopback(host)
+        if not secured and not options.insecure_network:
+            raise UserError(
+                f"clients that reach {host} over a network need --keys, as `fedkl keys` "
+                "makes them; --insecure-network does without TLS and keys"
+            )
+        attached, name = there is not None, new_federation()
+        return Serving(host, port, options.keys, 0, attached, options.wait, name)
+    if options.local < 1:
+        raise UserError(f"--local must be at least 1, not {options.local}")
+    if options.keys is not None or options.insecure_network or options.host != HOST:
+        raise UserError("--local makes keys of its own, and is for this machine alone")
+    port = options.port or 0
+    return Serving(HOST, port, None, options.local, False, options.wait, new_federation())
+
+
+def _config(options: argparse.Namespace) -> Config:
+    """The config; with --local, one that has as many clients as there are."""
+
+    def chosen(settings: dict[str, Any]) -> Config:
+        return config.preset(
+            options.preset, options.algorithm, options.seed, settings, options.plugin
+        )
+
+    settings = settings_of(options)
+    if options.local is None:
+        return chosen(settings)
+    if "federation.clients" not in settings:
+        settings["federation.clients"] = options.local
+        per_round = min(chosen({}).federation.clients_per_round, options.local)
+        settings.setdefault("federation.clients_per_round", per_round)
+    return chosen(settings)
+
+
+def _check(serving: Serving, chosen: Config) -> None:
+    """Whether it can be served.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if isinstance(chosen.world, SharedWorld):
+        raise UserError("clients that share one world cannot be on different machines")
+    if serving.local:
+        if serving.port:
+            checks.check_port(serving.host, serving.port)
+        return
+    if serving.attached:
+        checks.check_listens(serving.host, serving.port)
+    elif serving.keys is None:
+        checks.check_port(serving.host, serving.port)
+    else:
+        checks.check_server(serving.keys, serving.host, serving.port)
+    if serving.keys is None:
+        warn("without TLS and keys everybody who reaches the port can take part")
+        return
+    there = keys.public_keys(serving.keys)
+    clients = chosen.federation.clients
+    if missing := [client for client in range(clients) if client not in there]:
+        raise UserError(
+            f"{serving.keys} has no key of client {missing[0]}, and federation.clients is "
+            f"{clients}: run `fedkl keys {serving.keys} --clients {clients}`"
+        )
+
+
+@contextlib.contextmanager
+def _serving_it(
+    run: RunDirectory, serving: Serving, engine: Flower, chosen: Config
+) -> Iterator[None]:
+    """Clients are connected inside the block, and nothing of Flower's is left after it."""
+    folder = (run.path / FOLDER).resolve()
+    asking.private_folder(folder)
+    own = serving.keys
+    if serving.local:
+        own = folder / KEYS
+        keys.make(own, serving.local)
+        serving = serving._replace(port=serving.port or _free_port())
+    with ended_by_signals(), contextlib.ExitStack() as stack:
+        link = _link(folder, serving, own)
+        stack.callback(link.stop)
+        try:
+            fleet = Fleet(link.connect, None if own is None else keys.public_keys(own), console.say)
+            stack.callback(fleet.close)
+            where = checks.address_of(serving.host, serving.port)
+            console.say(f"serving on {where}; clients may join")
+            if own is not None and serving.local:
+                plugins = [Path(plugin) for plugin in chosen.plugins]
+                nodes = local_nodes(link.address, folder, own, serving.local, plugins)
+                clients = LocalClients(nodes, console.say)
+                stack.callback(clients.stop)
+                clients.start()
+            engine.start(fleet, chosen.federation.clients_per_round)
+            yield
+        finally:
+            be_deaf()
+
+
+def _link(folder: Path, serving: Serving, own: Path | None) -> Link:
+    if serving.attached:
+        return Link(folder, checks.address_of(serving.host, serving.port), own)
+    return SuperLink(folder, serving.host, serving.port, own)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])

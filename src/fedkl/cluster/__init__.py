@@ -1,0 +1,1 @@
+"""Beyond one machine: simulation and comparisons on a Ray cluster."""

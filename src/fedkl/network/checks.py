@@ -1,0 +1,252 @@
+"""Looking before Flower starts: its own answers to a wrong key, name, date or port are in its log,
+late, or never there. Each mistake is one sentence here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import ipaddress
+import re
+import socket
+import ssl
+from pathlib import Path
+
+from fedkl.errors import UserError
+from fedkl.network import keys
+
+PATIENCE = 10.0
+"""Seconds that a server may take to answer."""
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
+# As OpenSSL numbers what is wrong with a certificate (X509_V_ERR_...).
+_NOT_YET, _EXPIRED, _NAMES = 9, 10, (62, 64)
+_LISTENING = {
+    errno.EADDRINUSE: "it is in use",
+    errno.EADDRNOTAVAIL: "that is not an address of this machine",
+    errno.EACCES: "only root may listen there",
+}
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """The host and the port of `HOST:PORT`; an IPv6 address has brackets.
+
+    >>> parse_address("learn.example.org:9092"), parse_address("[::1]:9092")
+    (('learn.example.org', 9092), ('::1', 9092))
+
+    Raises:
+        UserError: it is no such thing.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if not found or not 1 <= int(found[2]) <= 65535:
+        raise UserError(f"'{text}' is not an address such as 192.0.2.7:9092 (HOST:PORT)")
+    return found[1].strip("[]"), int(found[2])
+
+
+def address_of(host: str, port: int) -> str:
+    """As `parse_address` reads it.
+
+    >>> address_of("::1", 9092)
+    '[::1]:9092'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine and nobody else can reach it; names are not looked up."""
+    if host.lower() == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def check_server(folder: Path, host: str, port: int) -> None:
+    """Whether a server with these keys can listen there, and clients will trust it.
+
+    Args:
+        folder: of the keys.
+        host: on which it will listen; an address that means all of them has no name to check.
+        port: on which it will listen.
+
+    Raises:
+        UserError: it cannot, or they will not.
+    """
+    authority = _authority(folder)
+    key, certificate = folder / "server.key", folder / "server.crt"
+    keys.read_private(key)
+    _check_dates(certificate, "remove it, and run `fedkl keys` again")
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A key with a passphrase would make OpenSSL ask for it.
+        shown.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise UserError(f"{key} is not the key of {certificate}, or has a passphrase") from error
+    address = _address(host)
+    name = None if address is not None and address.is_unspecified else host
+    try:
+        _shake_hands_here(shown, authority, name)
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code in _NAMES:
+            raise UserError(
+                f"{certificate} is not for {host}: remove it, and run `fedkl keys` again with "
+                f"--host {host}"
+            ) from error
+        raise UserError(
+            f"{certificate} is not by the authority of {folder / 'ca.crt'}: {error.verify_message}"
+        ) from error
+    check_port(host, port)
+
+
+def check_client(folder: Path, client: int, host: str, port: int) -> None:
+    """Whether a client with these keys would be able to join, as far as can be seen from here.
+
+    Args:
+        folder: with `ca.crt` and the client's private key.
+        client: its number.
+        host: of the server.
+        port: of the server.
+
+    Raises:
+        UserError: it would not.
+    """
+    keys.check_client_key(folder / f"client-{client}.key")
+    authority = _authority(folder)
+    place = address_of(host, port)
+    try:
+        _shake_hands(authority, host, port)
+    except ssl.SSLCertVerificationError as error:
+        raise UserError(_why_not(error, folder, host, port)) from error
+    except (ssl.SSLError, EOFError, ConnectionError, TimeoutError) as error:
+        raise UserError(f"what listens on {place} does not speak TLS as a server should") from error
+
+
+def check_port(host: str, port: int) -> None:
+    """Whether one can listen there.
+
+    Raises:
+        UserError: one cannot.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UserError(_unknown(host)) from error
+    for family, _, _, _, where in found:
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            # As servers do: what is left of a connection of one that just ended is not in the way.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(where)
+                listener.listen()
+            except OSError as error:
+                reason = _LISTENING.get(error.errno or 0) or error.strerror
+                raise UserError(f"cannot listen on {address_of(host, port)}: {reason}") from error
+
+
+def check_listens(host: str, port: int) -> None:
+    """Whether anybody listens there.
+
+    Raises:
+        UserError: nobody does.
+    """
+    _connect(host, port).close()
+
+
+def _authority(folder: Path) -> ssl.SSLContext:
+    """What trusts the folder's authority alone, and wants to know whom it talks to."""
+    path = folder / "ca.crt"
+    _check_dates(path, "the federation needs new keys")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(path)
+    return _as_grpc(context)
+
+
+def _as_grpc(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.set_alpn_protocols(["h2"])
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _check_dates(path: Path, remedy: str) -> None:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if problem := _problem_with_dates(data, str(path)):
+        raise UserError(f"{problem}: {remedy}")
+
+
+def _problem_with_dates(data: bytes, what: str) -> str | None:
+    start, end = keys.validity(data, what)
+    now = datetime.datetime.now(datetime.UTC)
+    if now > end:
+        return f"{what} expired on {end:%Y-%m-%d}"
+    if now < start:
+        return f"{what} is not valid before {start:%Y-%m-%d %H:%M} UTC"
+    return None
+
+
+def _shake_hands_here(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> None:
+    """Both sides of a handshake, without a network."""
+    client.check_hostname = name is not None
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    ours = client.wrap_bio(to_client, to_server, server_hostname=name)
+    waiting = [ours, theirs]
+    while waiting:
+        for side in list(waiting):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.remove(side)
+
+
+def _shake_hands(context: ssl.SSLContext, host: str, port: int) -> bytes:
+    """The certificate that a server shows, as DER."""
+    with (
+        _connect(host, port) as connection,
+        context.wrap_socket(connection, server_hostname=host) as secured,
+    ):
+        return secured.getpeercert(binary_form=True) or b""
+
+
+def _why_not(error: ssl.SSLCertVerificationError, folder: Path, host: str, port: int) -> str:
+    """Why a server's certificate is not trusted."""
+    shown = f"the certificate of the server at {address_of(host, port)}"
+    if error.verify_code in (_NOT_YET, _EXPIRED):
+        # Only to say the date: nothing is believed, and nothing is sent.
+        anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+        data = _shake_hands(_as_grpc(anybody), host, port)
+        clock = "; or the clock of this machine is wrong"
+        return (_problem_with_dates(data, shown) or f"{shown}: {error.verify_message}") + clock
+    if error.verify_code in _NAMES:
+        return f"{shown} is not for {host}: the server needs `fedkl keys ... --host {host}`"
+    return (
+        f"{shown} is not by the authority of {folder / 'ca.crt'} ({error.verify_message}): the "
+        "file is that of another federation, or somebody is in between"
+    )
+
+
+def _connect(host: str, port: int) -> socket.socket:
+    place = address_of(host, port)
+    try:
+        return socket.create_connection((host, port), PATIENCE)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UserError(_unknown(host)) from error
+    except ConnectionRefusedError as error:
+        raise UserError(f"nobody listens on {place}") from error
+    except TimeoutError as error:
+        raise UserError(f"{place} did not answer within {PATIENCE:g} s") from error
+    except OSError as error:
+        raise UserError(f"{place} cannot be reached: {error.strerror}") from error
+
+
+def _unknown(host: str) -> str:
+    return f"the host '{host}' is not known here"
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -1,0 +1,110 @@
+"""The server's side: requests to the clients of one federation, and what their replies say."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import tomli_w
+
+from fedkl.arrays import to_arrays
+from fedkl.clients.state import Model
+from fedkl.clients.work import Evaluate, Train, Work
+from fedkl.config import Config
+from fedkl.engines.base import Failure, Job, Words
+from fedkl.heterogeneity import Measure, Measurement
+from fedkl.network import LARGEST
+from fedkl.network.replies import read_reply, result_of
+from fedkl.network.requests import Request, check_federation, spaces_of, write_request
+from fedkl.network.wire import MessageError
+from fedkl.server.starting import first_states, limits_of
+from fedkl.server.validation import expected_of
+
+R = TypeVar("R")
+
+
+class Moment(NamedTuple):
+    """When something is asked; see `Request`."""
+
+    round: int
+    turn: int
+    floor: int
+
+
+class Exchange:
+    """Writes requests, and reads replies to them."""
+
+    def __init__(self, config: Config, federation: str, limit: int = LARGEST) -> None:
+        """Args:
+        config: the run's.
+        federation: its name, as `requests.new_federation` made it.
+        limit: bytes that a message may have.
+        """
+        self.federation = check_federation(federation)
+        self._config = config
+        self._text = tomli_w.dumps(config.mapping())
+        self._limits = limits_of(config, *first_states(config))
+        self._limit = limit
+
+    def request(self, work: Work[Any], model: Model, job: Job, key: Words, at: Moment) -> bytes:
+        """What is sent to a job's client.
+
+        Args:
+            work: what is asked.
+            model: what is broadcast to those that have no model of their own.
+            job: of whom it is asked.
+            key: of what clients share.
+            at: when.
+
+        Raises:
+            MessageError: it is too large, or asks for what a client does not give.
+        """
+        asked = Request(
+            federation=self.federation,
+            client=job.client,
+            since=job.since,
+            config=self._text,
+            spaces=spaces_of(self._config.world),
+            work=work,
+            key=job.key,
+            shared=key,
+            model=to_arrays(_sent(model, job)),
+            **at._asdict(),
+        )
+        return write_request(asked, self._limit)
+
+    def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:
+        """What a client made of a request, or why that does not count.
+
+        Args:
+            data: what came back; anything at all.
+            work, model, job, at: of the request.
+        """
+        try:
+            reply = read_reply(data, self._limit)
+        except MessageError as error:
+            return Failure(str(error))
+        wanted = (self.federation, job.client, at.round, at.turn)
+        names = ("federation", "client", "round", "turn")
+        for name, want, have in zip(names, wanted, reply[:4], strict=True):
+            if have != want:
+                reason = f": {reply.failure}" if reply.failure else ""
+                return Failure(f"it answered for another {name}{reason}")
+        return result_of(reply, self._expected(work, _sent(model, job)))
+
+    def _expected(self, work: Work[Any], model: Model) -> Any:
+        """An answer with the right structure, shapes and types."""
+        match work:
+            case Train():
+                return expected_of(model, self._limits)
+            case Evaluate():
+                return np.zeros(work.episodes, np.float32)
+            case Measure():
+                zeros = np.zeros((2, work.size(self._config.world)), np.float32)
+                return Measurement(zeros, zeros, zeros)
+            case _:
+                raise TypeError(f"clients cannot be asked to {work.name} over a network")
+
+
+def _sent(model: Model, job: Job) -> Model:
+    return model if job.model is None else job.model

@@ -1,0 +1,92 @@
+"""The app that Flower runs on a client, anew for every message: it hands bytes to the client's
+resident process, and what that answers back.
+
+A message has a record `work` with the entry `blob`; so has a reply, with the client's number beside
+it. Bytes that are empty ask for nothing else than that number.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedkl.errors import UserError
+from fedkl.network import asking
+from fedkl.network.asking import NoAnswerError, Place
+from fedkl.network.flower.place_file import read_place
+from fedkl.network.reasons import without_paths
+
+RECORD, BLOB, CLIENT = "work", "blob", "client"
+FAILED = 2
+"""Flower's own code for an app that raised."""
+LONGEST_MARGIN = 5.0
+"""Seconds of a message's time that are left for the way back; at most a quarter of it."""
+WAKING = 0.5
+app = ClientApp()
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Flower's door."""
+    return answer(message)
+
+
+def answer(message: Message) -> Message:
+    """What a client says to a message: bytes, or in one sentence why there are none."""
+    try:
+        place = read_place()
+        blob = _blob_of(message)
+        answered = _deliver(place, blob, _seconds(message)) if blob else b""
+    except (NoAnswerError, UserError) as error:
+        # All of it is in the client's own log.
+        print(f"fedkl: {error}", flush=True)
+        return Message(Error(FAILED, without_paths(str(error))), reply_to=message)
+    content = ConfigRecord({BLOB: answered, CLIENT: place.client})
+    return Message(RecordDict({RECORD: content}), reply_to=message)
+
+
+def _blob_of(message: Message) -> bytes:
+    record = message.content.get(RECORD)
+    blob = record.get(BLOB) if isinstance(record, ConfigRecord) else None
+    if not isinstance(blob, bytes):
+        raise UserError("the message is not one of fedkl's")
+    return blob
+
+
+def _seconds(message: Message) -> float:
+    """How long the process may take, so that what it says is there before nobody waits for it."""
+    ttl = message.metadata.ttl
+    return ttl - min(LONGEST_MARGIN, ttl / 4)
+
+
+def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
+    """As `asking.deliver`; a process that gave no answer is ended, so the next message starts
+    another one."""
+    try:
+        return _awake(place, blob, seconds)
+    except NoAnswerError:
+        asking.stop(place, seconds=0.5)
+        raise
+
+
+def _awake(place: Place, blob: bytes, seconds: float) -> bytes:
+    """Waits in a thread of its own: when the SuperNode is gone, Flower raises a signal in a thread,
+    and Python hears of it only here, and only between two calls to the system."""
+    answers: list[bytes | Exception] = []
+
+    def wait() -> None:
+        try:
+            answers.append(asking.deliver(place, blob, seconds))
+        except Exception as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(WAKING)
+    (answered,) = answers
+    if isinstance(answered, Exception):
+        raise answered
+    return answered

@@ -1,0 +1,233 @@
+"""The engine of a federation over a network: Flower carries what an in-process engine would call.
+
+What is asked, what is believed and what is kept is the same as everywhere else (`exchange`). This
+only knows who can be reached, and how long to wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from fedkl.clients.state import ClientState, Model
+from fedkl.clients.work import Train, Work
+from fedkl.config import Config
+from fedkl.engines.base import Failure, Job, Report, Words
+from fedkl.errors import StalledError
+from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.flower.carrier import Answer, LostError, Parcel
+from fedkl.network.flower.fleet import Fleet
+from fedkl.network.requests import new_turn
+from fedkl.network.wire import MessageError, shortened
+
+R = TypeVar("R")
+
+_SOONEST, _LATEST = 0.05, 0.5
+"""Seconds between two looks for answers; a tenth of the time that went by, within these."""
+
+
+class Screen(NamedTuple):
+    """Where a person sees what goes on."""
+
+    line: Callable[[str], None]
+    """Takes what is worth a line."""
+    status: Callable[[str], None]
+    """Takes what is so at the moment."""
+
+
+class Asked(NamedTuple):
+    """A request on its way."""
+
+    job: Job
+    node: int
+    at: Moment
+
+
+class Flower:
+    """Has clients' work done where they are."""
+
+    def __init__(self, config: Config, federation: str, patience: float, screen: Screen) -> None:
+        """Args:
+        config: the run's.
+        federation: its name, as `requests.new_federation` made it.
+        patience: seconds to wait for clients where too few are connected.
+        screen: where a person sees what goes on.
+        """
+        self._settings = config.federation
+        self._exchange = Exchange(config, federation)
+        self._patience = patience
+        self._screen = screen
+        self._turn = self._floor = 0
+        self._fleet: Fleet | None = None
+
+    def start(self, fleet: Fleet, enough: int) -> None:
+        """Waits until clients are connected.
+
+        Args:
+            fleet: who can be reached; ended with the engine.
+            enough: clients to wait for.
+
+        Raises:
+            StalledError: they are too few after some time.
+        """
+        self._fleet = fleet
+        everybody = range(self._settings.clients)
+        there = fleet.wait(everybody, enough, self._patience)
+        self._check(there, enough, len(everybody))
+        # Else the first round, of each start, would be without those who are a moment later.
+        fleet.settle(everybody)
+
+    def run(
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+    ) -> Generator[tuple[int, R | Failure], None, None]:
+        """Asks at once, and yields answers as they come, until each client has answered or its time
+        is over.
+
+        Raises:
+            StalledError: too few clients are connected to train, and none came.
+            UserError: Flower's server was lost, and does not come up again.
+        """
+        try:
+            return self._answers(work, model, *self._ask(work, model, jobs, key))
+        except LostError as error:
+            self._mend(error)
+            return self._answers(work, model, *self._ask(work, model, jobs, key))
+
+    def keep(self, round: int, clients: Sequence[int]) -> None:
+        """Clients hear of it by the `since` of what they are asked next."""
+
+    def saved(self, oldest: int) -> None:
+        """Clients hear of it by the `floor` of what they are asked next."""
+        self._floor = oldest
+
+    def save(self) -> Mapping[int, ClientState]:
+        """Nothing: clients keep their states themselves."""
+        return {}
+
+    def restore(self, saved: Mapping[int, ClientState]) -> None:
+        """Nothing: clients go on from the state that they are told."""
+
+    def report(self) -> Report:
+        """Nothing."""
+        return {}
+
+    def close(self) -> None:
+        """Ends what carries the messages."""
+        if self._fleet is not None:
+            self._fleet.close()
+            self._fleet = None
+
+    def _ask(
+        self, work: Work[Any], model: Model, jobs: Sequence[Job], key: Words
+    ) -> tuple[dict[str, Asked], dict[int, Failure]]:
+        """What was sent, by number, and who could not be asked."""
+        there = self._connected(work, jobs)
+        failed: dict[int, Failure] = {}
+        asked: list[Asked] = []
+        parcels: list[Parcel] = []
+        for job in jobs:
+            if job.client not in there:
+                failed[job.client] = Failure("it is not connected", again=False)
+                continue
+            self._turn = new_turn(self._turn)
+            at = Moment(job.round, self._turn, self._floor)
+            try:
+                blob = self._exchange.request(work, model, job, key, at)
+            except MessageError as error:
+                failed[job.client] = Failure(str(error), again=False)
+                continue
+            asked.append(Asked(job, there[job.client], at))
+            parcels.append(Parcel(there[job.client], blob, self._settings.deadline))
+        ids = self._reachable.push(parcels) if parcels else []
+        sent = dict(zip(ids, asked, strict=True))
+        failed |= {
+            one.job.client: Failure("Flower did not take what was for it", lost=True)
+            for id, one in zip(ids, asked, strict=True)
+            if not id
+        }
+        sent.pop("", None)
+        return sent, failed
+
+    def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
+        """The nodes of those asked; a round waits for a quorum of them."""
+        enough = min(self._settings.quorum, len(jobs)) if isinstance(work, Train) else 0
+        clients = [job.client for job in jobs]
+        there = self._reachable.wait(clients, enough, 0)
+        if len(there) < enough:
+            self._screen.line(f"waiting for clients: {len(there)} of {_names(clients)} connected")
+            there = self._reachable.wait(clients, enough, self._patience)
+            self._check(there, enough, len(clients))
+        return there
+
+    def _check(self, there: Mapping[int, int], enough: int, of: int) -> None:
+        if len(there) < enough:
+            names = f" ({_names([*there])})" if there else ""
+            raise StalledError(
+                f"only {len(there)} of {of} clients are connected{names} after "
+                f"{self._patience:g} s, and {enough} are needed"
+            )
+
+    def _answers(
+        self, work: Work[R], model: Model, sent: dict[str, Asked], failed: Mapping[int, Failure]
+    ) -> Generator[tuple[int, R | Failure], None, None]:
+        yield from failed.items()
+        start, number, answered = time.monotonic(), len(sent), 0
+        deadline = self._settings.deadline
+        lost = ""
+        self._status(work, sent, number)
+        try:
+            while sent and time.monotonic() - start < deadline:
+                try:
+                    came = self._reachable.pull(sent)
+                except LostError as error:
+                    lost = "what it was asked was lost"
+                    self._mend(error)
+                    break
+                for answer in came:
+                    asked = sent.pop(answer.id, None)  # one that has answered is not heard again
+                    if asked is not None:
+                        result = self._result(answer, asked, work, model)
+                        answered += not isinstance(result, Failure)
+                        yield asked.job.client, result
+                self._status(work, sent, number)
+                if sent and not came:
+                    time.sleep(min(max((time.monotonic() - start) / 10, _SOONEST), _LATEST))
+            for asked in sent.values():
+                reason = lost or f"it did not answer within {deadline:g} s"
+                yield asked.job.client, Failure(reason, lost=True)
+        finally:
+            if isinstance(work, Train):
+                self._screen.line(
+                    f"{answered} of {number + len(failed)} clients answered "
+                    f"in {time.monotonic() - start:.1f} s"
+                )
+
+    def _result(self, answer: Answer, asked: Asked, work: Work[R], model: Model) -> R | Failure:
+        if isinstance(answer.content, str):
+            return Failure(shortened(answer.content), lost=answer.lost)
+        if answer.node != asked.node:
+            return Failure("a node that is not its own answered for it")
+        return self._exchange.result(answer.content, work, model, asked.job, asked.at)
+
+    @property
+    def _reachable(self) -> Fleet:
+        assert self._fleet is not None, "the engine was not started"
+        return self._fleet
+
+    def _mend(self, error: LostError) -> None:
+        """All that was asked is lost; what comes next goes another way."""
+        self._screen.line(f"{error}; it is started again")
+        self._reachable.reconnect()
+
+    def _status(self, work: Work[Any], sent: Mapping[str, Asked], number: int) -> None:
+        waiting = [asked.job.client for asked in sent.values()]
+        rest = f", waiting for {_names(waiting)}" if waiting else ""
+        self._screen.status(f"{work.name}: {number - len(waiting)} of {number} answered{rest}")
+
+
+def _names(clients: Sequence[int]) -> str:
+    """A few of them."""
+    numbers = ", ".join(map(str, sorted(clients)[:10]))
+    more = ", ..." if len(clients) > 10 else ""
+    return f"client{'s' if len(clients) > 1 else ''} {numbers}{more}"

@@ -1,0 +1,125 @@
+"""Runs `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER [ARGUMENT ...]`.
+
+It is Flower's own command, run by its entry point, with five things around it. No app is run but
+ours; a zygote is forked before it starts; it polls more often; it ends with the process that
+started it; and once it has lost the server for good, where Flower's own would stay and do nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from fedkl.network.flower import only_ours, shim, zygote
+
+COMMAND = "flower-supernode"
+VITAL = "flower-superexec"
+"""It starts the apps, and Flower does not notice its end."""
+FORKED = (shim.APP, VITAL)
+"""Commands that are started for it; each would import Flower anew."""
+REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+"""Commands that a server could have started, and that are none of ours."""
+LOADED_BY_APPS = ("flwr.clientapp", "fedkl.network.flower.client_app")
+SLEEPING = "flwr.supernode.start_client_internal"
+"""A module of Flower's own, which sleeps for 3 s between two looks for a message."""
+LONGEST_SLEEP = 0.2
+LOOKING = 0.5
+"""Seconds between two looks whether the parent is there."""
+PATIENCE = 10.0
+"""Seconds that Flower may take to end."""
+
+
+class Impatient:
+    """The module `time`, whose `sleep` is short."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        """Sleeps for some of that time."""
+        time.sleep(min(seconds, LONGEST_SLEEP))
+
+
+def shorten_sleeps(module: str = SLEEPING) -> bool:
+    """Whether a module of Flower's sleeps less from now on.
+
+    Its name is an internal one. Where it is not, messages are found later, and nothing else.
+    """
+    try:
+        found: ModuleType = importlib.import_module(module)
+    except ImportError:
+        return False
+    if getattr(found, "time", None) is not time:
+        return False
+    found.time = Impatient()  # type: ignore[attr-defined]  # that is what is asked above
+    return True
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Runs until Flower ends or the parent is gone."""
+    parent, folder = int(arguments[0]), Path(arguments[1])
+    threads = threading.active_count()
+    command = _load(COMMAND)
+    only_ours.guard(shim.APP)
+    commands = {shim.APP: _with_full_path(_load(shim.APP)), VITAL: _load(VITAL)}
+    for name in LOADED_BY_APPS:
+        importlib.import_module(name)
+    if threading.active_count() == threads:
+        zygote.start(folder, commands, VITAL)
+    else:  # a fork would not be safe; the shims find no zygote, and run the commands as they are
+        print("fedkl: Flower starts threads when it is imported", file=sys.stderr, flush=True)
+    if not shorten_sleeps():
+        print("fedkl: this Flower sleeps as long as it likes", file=sys.stderr, flush=True)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    sys.argv = [COMMAND, *arguments[2:]]
+    code = 1  # also where it comes back by itself: it has lost the server
+    try:
+        command()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The thread with which Flower serves its apps would keep the process.
+        os._exit(code)
+
+
+def _with_full_path(command: Callable[[], object]) -> Callable[[], object]:
+    """An app starts the client's resident process, which may need more than Flower does."""
+
+    def run() -> object:
+        os.environ["PATH"] = os.environ[shim.FULL_PATH]
+        return command()
+
+    return run
+
+
+def _load(name: str) -> Callable[[], object]:
+    (found,) = entry_points(group="console_scripts", name=name)
+    return found.load()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(LOOKING)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,55 @@
+"""How a process that Flower starts learns where its client lives: by a file that we name to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from fedkl.errors import UserError
+from fedkl.network.asking import Place
+
+VARIABLE = "FEDKL_PLACE"
+"""Of the environment; it names the file."""
+
+
+def write_place(path: Path, place: Place) -> None:
+    """Writes a file that only this user can read.
+
+    Args:
+        path: of the file.
+        place: where the client lives.
+    """
+    table = {
+        "directory": str(place.directory.resolve()),
+        "client": place.client,
+        "world": None if place.world is None else str(place.world.resolve()),
+        "plugins": [str(plugin.resolve()) for plugin in place.plugins],
+        "watch": place.watch,
+    }
+    path.unlink(missing_ok=True)  # whose permissions may be others
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(table, file)
+
+
+def read_place() -> Place:
+    """The place that the environment names.
+
+    Raises:
+        UserError: it names none, or no such file.
+    """
+    name = os.environ.get(VARIABLE)
+    if not name:
+        raise UserError(f"{VARIABLE} names no file: this runs only below `fedkl join`")
+    try:
+        table = json.loads(Path(name).read_text(encoding="utf-8"))
+        return Place(
+            Path(table["directory"]),
+            int(table["client"]),
+            None if table["world"] is None else Path(table["world"]),
+            tuple(Path(plugin) for plugin in table["plugins"]),
+            int(table["watch"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the file that {VARIABLE} names cannot be read: {error}") from error

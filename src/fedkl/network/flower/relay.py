@@ -1,0 +1,154 @@
+"""The ServerApp: does for `fedkl serve` what only an app of Flower's may do on its Grid.
+
+It connects to a socket that `fedkl serve` listens on, and hands messages over until that is closed.
+It reads none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedkl.network.flower import frames
+
+ONLINE = "online"
+ENDING = 3.0
+"""Seconds that Flower has to end the run."""
+RECORD, BLOB, CLIENT = "work", "blob", "client"
+"""Where in a message the bytes are, in both directions; a reply says whose it is."""
+_REASONS = {
+    1: "its app cannot be loaded",
+    2: "it failed",
+    3: "it did not answer in time",
+    4: "its answer was lost on the way",
+    5: "its connection was lost",
+    8: "its app ended before it answered",
+}
+_LOST = (3, 4, 5, 8)
+"""Of these, those of which the client knows nothing."""
+
+
+class _Answer(NamedTuple):
+    """As `carrier.Answer`."""
+
+    id: str
+    node: int | None
+    client: int | None
+    content: bytes | str | None
+    lost: bool = False
+
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Hands messages over until `fedkl serve` ends."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(context.run_config["socket"]))
+        threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
+        frames.send(connection, {"run": context.run_id})
+        serve(grid, connection)
+
+
+def serve(grid: Grid, connection: socket.socket) -> None:
+    """Does what is asked on a connection until that is closed."""
+    while (asked := frames.receive(connection)) is not None:
+        try:
+            header, blobs = _do(grid, asked)
+        except Exception as error:
+            # It is said where somebody can do something about it, and then raised here.
+            frames.send(connection, {"lost": f"{type(error).__name__}: {error}"})
+            raise
+        frames.send(connection, header, blobs)
+
+
+def _end_with(connection: int) -> None:
+    """Ends this process when `fedkl serve` has: with the SuperLink gone, Flower's own way of ending
+    is to try for minutes."""
+    poll = select.poll()
+    poll.register(connection, 0)  # hears of a hang-up all the same
+    poll.poll()
+    time.sleep(ENDING)
+    os._exit(0)
+
+
+def _do(grid: Grid, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
+    match asked.header["do"]:
+        case "nodes":
+            return _nodes(grid), []
+        case "push":
+            return _push(grid, asked), []
+        case "pull":
+            return _pull(grid, asked.header["ids"])
+        case other:
+            raise ValueError(f"nobody can {other}")
+
+
+def _nodes(grid: Grid) -> dict[str, Any]:
+    nodes = [n for n in grid.get_nodes() if n.status == ONLINE]
+    return {"nodes": [[n.node_id, n.public_key.decode("ascii", "replace")] for n in nodes]}
+
+
+def _push(grid: Grid, asked: frames.Frame) -> dict[str, Any]:
+    messages = [
+        Message(
+            RecordDict({RECORD: ConfigRecord({BLOB: blob})}),
+            dst_node_id=node,
+            message_type="query",
+            ttl=seconds,
+        )
+        for (node, seconds), blob in zip(asked.header["to"], asked.blobs, strict=True)
+    ]
+    ids = list(grid.push_messages(messages))
+    if len(ids) != len(messages):  # too much for Flower at once
+        ids = [i for message in messages for i in grid.push_messages([message]) or [""]]
+    # One that Flower refuses has no number, and keeps its place.
+    return {"ids": [i or "" for i in ids]}
+
+
+def _pull(grid: Grid, ids: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
+    try:
+        answers = [_answer(r.metadata.reply_to_message_id, r) for r in grid.pull_messages(ids)]
+    except Exception:
+        grid.get_nodes()  # raises if it is the SuperLink that is gone
+        # What one client sent may be such that it cannot be read: the others' can.
+        answers = [answer for i in ids for answer in _one(grid, i)]
+    heads = [
+        a._replace(content=None if isinstance(a.content, bytes) else a.content) for a in answers
+    ]
+    return {"answers": heads}, [a.content for a in answers if isinstance(a.content, bytes)]
+
+
+def _one(grid: Grid, i: str) -> list[_Answer]:
+    try:
+        return [_answer(i, reply) for reply in grid.pull_messages([i])]
+    except Exception as error:
+        reason = f"its answer cannot be read: {type(error).__name__}: {error}"
+        return [_Answer(i, None, None, reason)]
+
+
+def _answer(i: str, reply: Message) -> _Answer:
+    node = reply.metadata.src_node_id
+    if reply.has_error():
+        code, reason = reply.error.code, reply.error.reason
+        said = _REASONS.get(code, f"Flower failed with code {code}")
+        lost = code in _LOST  # then it is Flower that gives a reason, which says no more
+        return _Answer(i, node, None, f"{said}: {reason}" if reason and not lost else said, lost)
+    record = reply.content.get(RECORD)
+    entries = dict(record) if isinstance(record, ConfigRecord) else {}
+    blob, client = entries.get(BLOB), entries.get(CLIENT)
+    return _Answer(
+        i,
+        node,
+        client if type(client) is int else None,
+        blob if isinstance(blob, bytes) else "its answer is not one of fedkl's",
+    )

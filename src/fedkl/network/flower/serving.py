@@ -1,0 +1,74 @@
+"""What makes a run one that is served over a network: `serving.toml` in its directory."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from fedkl.errors import UserError
+from fedkl.network.requests import check_federation
+from fedkl.network.wire import MessageError
+from fedkl.runs import SERVING, files
+
+FOLDER = "flower"
+"""Of a run: what Flower keeps, and, of a federation on this machine, keys and clients."""
+KEYS = "keys"
+
+
+class Serving(NamedTuple):
+    """How a federation is served."""
+
+    host: str
+    port: int
+    """0: any that is free."""
+    keys: Path | None
+    """A folder as `fedkl keys` makes it; None: nothing is encrypted, everybody may join."""
+    local: int
+    """Clients that are started on this machine, with keys in the run's directory; 0: none."""
+    attached: bool
+    """Whether somebody else runs the SuperLink that is there."""
+    wait: float
+    """Seconds to wait for clients where too few are connected."""
+    federation: str
+    """Its name, as `requests.new_federation` makes it."""
+
+    @classmethod
+    def read(cls, run: Path) -> Serving:
+        """As a run is served.
+
+        Raises:
+            UserError: the file cannot be read, or is damaged.
+        """
+        path = run / SERVING
+        with files.explain_os_errors("read", path):
+            data = path.read_bytes()
+        try:
+            return _checked(**tomllib.loads(data.decode()))
+        except (ValueError, MessageError) as error:
+            raise UserError(f"{path} is damaged: {error}") from error
+
+    def write(self, run: Path) -> None:
+        """Makes a run one that is served."""
+        table = self._asdict()
+        table["keys"] = "" if self.keys is None else str(self.keys.resolve())
+        files.write_atomically(run / SERVING, tomli_w.dumps(table).encode())
+
+
+def _checked(**table: Any) -> Serving:
+    """Raises:
+    ValueError, MessageError: it is not what `write` writes.
+    """
+    kinds = {
+        "host": str, "port": int, "keys": str, "local": int, "attached": bool, "wait": float,
+        "federation": str,
+    }  # fmt: skip
+    if table.keys() != kinds.keys():
+        raise ValueError(f"it has {', '.join(table) or 'nothing'}")
+    for name, kind in kinds.items():
+        if type(table[name]) is not kind:
+            raise ValueError(f"{name} is {table[name]!r}")
+    check_federation(table["federation"])
+    return Serving(**table | {"keys": Path(table["keys"]) if table["keys"] else None})

@@ -1,0 +1,157 @@
+"""Flower's server, run by this process: the SuperLink, and what starts the relay on it.
+
+Only who has the secret in the folder can start an app on the server, so nobody who reaches the
+port can run code here. All of it ends with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedkl.errors import UserError
+from fedkl.network.checks import address_of
+from fedkl.network.flower.carrier import RelayCarrier
+from fedkl.network.flower.link import STARTING, Link
+from fedkl.network.flower.only_ours import write_command
+from fedkl.network.wire import shortened
+from fedkl.runs import files
+
+ENDING = 8.0
+"""Seconds that a process has to end by itself."""
+_LINK, _EXEC = "superlink", "superexec"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_WILDCARDS = ("0.0.0.0", "::", "")
+
+
+class SuperLink(Link):
+    """Flower's server. Use `connect` to start it, also again, and `stop` to end it."""
+
+    def __init__(self, folder: Path, host: str, port: int, keys: Path | None) -> None:
+        """Args:
+        folder: for what Flower keeps, and its logs; nobody else may look into it.
+        host: the address that it listens on.
+        port: likewise.
+        keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
+        """
+        near = "127.0.0.1" if host in _WILDCARDS else host
+        super().__init__(folder, address_of(near, port), keys)
+        self._host, self._port = host, port
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def connect(self) -> RelayCarrier:
+        """Starts all that is not running, and gives what carries messages to the clients.
+
+        Raises:
+            UserError: it does not come up; the message says what Flower says.
+        """
+        if any(process.poll() is not None for process in self._processes.values()):
+            self.stop()
+        if not self._processes:
+            self._start()
+        return super().connect()
+
+    def stop(self) -> None:
+        """Ends all of it."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+        end = time.monotonic() + ENDING
+        for process in self._processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            # Each leads a group; what it started may be left of it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._processes = {}
+
+    def _start(self) -> None:
+        self._introduce()
+        self._registered = set()
+        secret = self._folder / "secret"
+        if not secret.exists():
+            files.write_atomically(secret, secrets.token_hex(32).encode(), 0o600)
+        link = ["--host", self._host, "--port", str(self._port)]
+        # What it knows is in its memory: one that is started again must not take for connected
+        # those who were when its predecessor died.
+        link += ["--isolation", "process", "--disable-runtime-dependency-installation"]
+        starter = ["--runtime-api-address", self.address, "--parent-pid", str(os.getpid())]
+        if self._keys is None:
+            link += ["--insecure"]
+            starter += ["--insecure"]
+        else:
+            ca = str(self._keys.resolve() / "ca.crt")
+            link += ["--ssl-ca-certfile", ca, "--enable-supernode-auth"]
+            link += ["--ssl-certfile", str(self._keys.resolve() / "server.crt")]
+            link += ["--ssl-keyfile", str(self._keys.resolve() / "server.key")]
+            starter += ["--root-certificates", ca]
+        shared = ["--superexec-auth-secret-file", str(secret.resolve())]
+        self._run(_LINK, ["flower-superlink", *link, *shared], self._environment)
+        self._wait()
+        # All that it finds to start is our own app.
+        path = write_command(self._folder / "commands", "flwr-serverapp")
+        only = self._environment | {"PATH": str(path.resolve())}
+        self._run(_EXEC, ["flower-superexec", *starter, *shared], only)
+
+    def _run(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
+        """Starts a process as the leader of a group: Ctrl-C is for us, and we end it."""
+        attached = [sys.executable, "-P", "-m", "fedkl.network.flower.attached", str(os.getpid())]
+        program = str(Path(sys.executable).with_name(command[0]))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        log = os.open(self._log(name), flags, 0o600)
+        try:
+            self._processes[name] = subprocess.Popen(
+                [*attached, program, *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    def _wait(self) -> None:
+        """Until it listens."""
+        host, _, port = self.address.rpartition(":")
+        end = time.monotonic() + STARTING
+        while time.monotonic() < end:
+            if (reason := self.problem()) is not None:
+                raise UserError(reason)
+            with contextlib.suppress(OSError):
+                socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+                return
+            time.sleep(0.05)
+        raise UserError(f"Flower's server did not listen within {STARTING:g} s; {self._see(_LINK)}")
+
+    def problem(self) -> str | None:
+        """What has ended that should not."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                return f"Flower's {name} has ended; {self._see(name)}"
+        return None
+
+    def advice(self) -> str:
+        """What to look at if the relay does not come up."""
+        return self._see(_EXEC)
+
+    def _see(self, name: str) -> str:
+        """Where to read more, and what seems to be wrong."""
+        text = _COLOURS.sub("", self._log(name).read_text(encoding="utf-8", errors="replace"))
+        wrong = [line for line in text.splitlines() if "error" in line.lower()]
+        said = f" ({shortened(wrong[-1])})" if wrong else ""
+        return f"see {self._log(name)}{said}"
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"

@@ -1,0 +1,89 @@
+"""Keeps a client connected: starts its SuperNode again when that has died, and says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fedkl.errors import UserError
+from fedkl.network.flower.supernode import SuperNode
+
+FIRST = 70.0
+"""Seconds that the first connection may take: the key of a client that was killed counts as
+connected for most of a minute."""
+PAUSE, LONG_PAUSE = 3.0, 30.0
+"""Seconds before it is started again: at first, and when it has been lost for as long as that."""
+
+
+class Supervisor:
+    """Watches one SuperNode. `look` does all of it, and never waits."""
+
+    def __init__(self, node: SuperNode, say: Callable[[str], None]) -> None:
+        """Args:
+        node: not started yet.
+        say: what to do with a line for the user.
+        """
+        self._node = node
+        self._say = say
+        self._connected = False
+        self._was_connected = False
+        self._since = time.monotonic()
+        """When it was started or lost."""
+        self._again: float | None = None
+        """When it will be started again."""
+        self._said = ""
+
+    def start(self) -> None:
+        """Starts the SuperNode.
+
+        Raises:
+            UserError: its folder cannot be used.
+        """
+        self._since = time.monotonic()
+        self._node.start()
+
+    def look(self) -> bool:
+        """Whether it is connected, after what has to be done was done.
+
+        Raises:
+            UserError: it was never connected, and will not be.
+        """
+        now = time.monotonic()
+        if self._again is not None:
+            if now >= self._again:
+                self._again = None
+                self._node.start()
+        elif self._node.connected():
+            self._found()
+        else:
+            self._lost(now)
+            if not self._node.alive():
+                late = now > self._since + FIRST
+                self._again = now + (LONG_PAUSE if late else PAUSE)
+        return self._connected
+
+    def _found(self) -> None:
+        if not self._connected:
+            self._say(f"connected{' again' * self._was_connected} to {self._node.address}")
+        self._connected, self._was_connected, self._said = True, True, ""
+
+    def _lost(self, now: float) -> None:
+        """It is not connected: yet, or any more."""
+        trouble = self._node.trouble()
+        why = trouble.sentence if trouble else "nobody knows why yet"
+        if self._connected:
+            self._connected, self._since, self._said = False, now, why
+            self._say(f"lost the connection to {self._node.address}: {why}; trying again")
+        if trouble is None:
+            return  # it starts, which takes its time on a busy machine
+        if not self._was_connected:
+            if not trouble.passing:
+                raise UserError(self._sentence(why))
+            if now > self._since + FIRST:
+                raise UserError(self._sentence(f"{why}, for {FIRST:g} s"))
+        if why != self._said:
+            self._said = why
+            self._say(f"{why}; trying again")
+
+    def _sentence(self, why: str) -> str:
+        return f"cannot join {self._node.address}: {why} (see {self._node.log})"

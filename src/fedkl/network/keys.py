@@ -1,0 +1,347 @@
+"""What a federation is secured with: a certificate authority of its own, the server's certificate,
+and a pair of keys for each client.
+
+    ca.key, ca.crt            the authority, which only signs the server's certificate
+    server.key, server.crt    what the server shows to clients
+    client-N.key, client-N.pub   what client N shows to the server (OpenSSH, P-384)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedkl.errors import UserError
+from fedkl.network.asking import private_folder
+from fedkl.runs import files
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as error:
+    raise UserError(
+        "a federation over a network needs Flower and cryptography; install them with "
+        "`pip install -e '.[flower]'`"
+    ) from error
+
+HOSTS = ("localhost", "127.0.0.1")
+"""What every server's certificate is for."""
+LONGEST = 3650
+"""Days that the authority lasts, and a server's certificate at the most."""
+MOST_CLIENTS = 100_000
+_PRIVATE, _PUBLIC = 0o600, 0o644
+_CLOCKS_DIFFER = datetime.timedelta(hours=1)
+_CLIENT = re.compile(r"client-(0|[1-9]\d*)\.pub")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_WRONG = (ValueError, TypeError, UnsupportedAlgorithm)
+"""What `cryptography` raises for a file that is not what it should be."""
+
+
+def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365) -> None:
+    """Makes what is missing of a federation's keys, and leaves alone what is there.
+
+    Client N is there if `client-N.pub` is: its private key may have been moved to the client. The
+    authority's key is needed only for a server's certificate, and may be kept elsewhere.
+
+    Args:
+        folder: of all of it; nobody else may look into it.
+        clients: that there are in all.
+        hosts: names and addresses that clients know the server by, besides `HOSTS`.
+        days: that the server's certificate is valid.
+
+    Raises:
+        UserError: a number or a name is wrong, or a file that is there is.
+    """
+    if not 1 <= clients <= MOST_CLIENTS:
+        raise UserError(f"there must be 1 to {MOST_CLIENTS} clients, not {clients}")
+    if not 1 <= days <= LONGEST:
+        raise UserError(f"a certificate can be valid for 1 to {LONGEST} days, not {days}")
+    others = [_name(host) for host in hosts]
+    private_folder(folder)
+    with _locked(folder):
+        files.remove_temporaries(folder)
+        if (folder / "server.crt").exists():
+            _check_names(folder / "server.crt", others)
+        else:
+            names = [*map(_name, HOSTS), *others]
+            _make_server(folder, list(dict.fromkeys(names)), days)
+        for number in range(clients):
+            _make_client(folder, number)
+
+
+def public_keys(folder: Path) -> dict[int, bytes]:
+    """The public key of each client whose `client-N.pub` is in a folder, as `normalised` has it.
+
+    Raises:
+        UserError: there is none, one cannot be read, or two clients have the same.
+    """
+    with files.explain_os_errors("read", folder):
+        names = [name for path in folder.iterdir() if (name := _CLIENT.fullmatch(path.name))]
+    result: dict[int, bytes] = {}
+    for number, path in sorted((int(name[1]), folder / name[0]) for name in names):
+        try:
+            key = forms.load_ssh_public_key(_read(path))
+        except _WRONG as error:
+            raise UserError(f"{path} is not an OpenSSH public key") from error
+        if not _is_p384(key):
+            raise UserError(f"{path} is not a P-384 key, and Flower takes no other")
+        result[number] = _pem(key)
+    if not result:
+        raise UserError(f"there is no client-N.pub in {folder}: make them with `fedkl keys`")
+    if len({*result.values()}) < len(result):
+        raise UserError(f"two clients in {folder} have the same public key")
+    return result
+
+
+def normalised(pem: bytes) -> bytes:
+    """A public key in the one form that can be compared.
+
+    What is no key is given back as it is: it is the same as nobody's.
+    """
+    try:
+        return _pem(forms.load_pem_public_key(pem))
+    except _WRONG:
+        return pem
+
+
+def check_client_key(path: Path) -> None:
+    """Whether a file holds a client's private key as Flower reads it, closed to others.
+
+    Raises:
+        UserError: it does not.
+    """
+    data = read_private(path)
+    try:
+        key = forms.load_ssh_private_key(data, None)
+    except _WRONG as error:
+        raise UserError(f"{path} is not an OpenSSH private key without a passphrase") from error
+    if not _is_p384(key.public_key()):
+        raise UserError(f"{path} is not a P-384 key, and Flower takes no other")
+
+
+def read_private(path: Path) -> bytes:
+    """The contents of a file that only its owner may read.
+
+    Raises:
+        UserError: it cannot be read, or others can, too.
+    """
+    with files.explain_os_errors("read", path):
+        mode = path.stat().st_mode
+    if mode & 0o077:
+        raise UserError(f"{path} is open to others than its owner: close it with `chmod 600`")
+    return _read(path)
+
+
+def validity(data: bytes, what: str) -> tuple[datetime.datetime, datetime.datetime]:
+    """From when until when a certificate is valid.
+
+    Args:
+        data: of the certificate, as PEM or DER.
+        what: what it is called if it is none.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        if data.lstrip().startswith(b"-----"):
+            found = x509.load_pem_x509_certificate(data)
+        else:
+            found = x509.load_der_x509_certificate(data)
+    except _WRONG as error:
+        raise UserError(f"{what} is not a certificate") from error
+    return found.not_valid_before_utc, found.not_valid_after_utc
+
+
+def _make_server(folder: Path, names: Sequence[x509.GeneralName], days: int) -> None:
+    """The authority if it is not there, and a certificate by it."""
+    authority = _private(folder / "ca.key", may_make=not (folder / "ca.crt").exists())
+    if not (folder / "ca.crt").exists():
+        _create(folder / "ca.crt", _authority(authority).public_bytes(forms.Encoding.PEM))
+    try:
+        ca = x509.load_pem_x509_certificate(_read(folder / "ca.crt"))
+    except _WRONG as error:
+        raise UserError(f"{folder / 'ca.crt'} is not a certificate") from error
+    if ca.public_key() != authority.public_key():
+        raise UserError(f"{folder / 'ca.key'} is not the key of {folder / 'ca.crt'}")
+    server = _private(folder / "server.key", may_make=True)
+    end = min(_now() + datetime.timedelta(days=days), ca.not_valid_after_utc)
+    certificate = (
+        _certificate("fedkl server", server.public_key(), ca.subject, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
+            critical=False,
+        )
+        .sign(authority, hashes.SHA384())
+    )
+    _create(folder / "server.crt", certificate.public_bytes(forms.Encoding.PEM))
+
+
+def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    # Two federations must not have authorities of the same name: a client that mixes them up
+    # would be told of a bad signature and not of an unknown authority.
+    name = f"fedkl federation {secrets.token_hex(4)}"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    end = _now() + datetime.timedelta(days=LONGEST)
+    return (
+        _certificate(name, key.public_key(), subject, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .sign(key, hashes.SHA384())
+    )
+
+
+def _certificate(
+    name: str, key: ec.EllipticCurvePublicKey, issuer: x509.Name, end: datetime.datetime
+) -> x509.CertificateBuilder:
+    """What all certificates have."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_now() - _CLOCKS_DIFFER)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(
+    digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _make_client(folder: Path, number: int) -> None:
+    public, private = (folder / f"client-{number}.{end}" for end in ("pub", "key"))
+    if public.exists():
+        return
+    if private.exists():  # an interrupted call made it
+        check_client_key(private)
+        key = forms.load_ssh_private_key(_read(private), None)
+    else:
+        key = ec.generate_private_key(ec.SECP384R1())
+        form = (forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
+        _create(private, key.private_bytes(*form), _PRIVATE)
+    line = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+    _create(public, line + f" client-{number}\n".encode())
+
+
+def _private(path: Path, may_make: bool) -> ec.EllipticCurvePrivateKey:
+    """The key in a file, made if there is none and there may be a new one."""
+    if may_make and not path.exists():
+        key = ec.generate_private_key(ec.SECP384R1())
+        form = (forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+        _create(path, key.private_bytes(*form), _PRIVATE)
+        return key
+    data = read_private(path)
+    try:
+        found = forms.load_pem_private_key(data, None)
+    except _WRONG as error:
+        raise UserError(f"{path} is not a private key without a passphrase") from error
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise UserError(f"{path} is not a key on an elliptic curve")
+    return found
+
+
+def _check_names(path: Path, names: Sequence[x509.GeneralName]) -> None:
+    """Whether a certificate is for all these names."""
+    try:
+        found = x509.load_pem_x509_certificate(_read(path)).extensions
+        has = {*found.get_extension_for_class(x509.SubjectAlternativeName).value}
+    except x509.ExtensionNotFound:
+        has = set()
+    except _WRONG as error:
+        raise UserError(f"{path} is not a certificate") from error
+    for name in names:
+        if name not in has:
+            raise UserError(
+                f"{path} is there, and not for {name.value}: remove it, and run `fedkl keys` "
+                "again with every --host"
+            )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        labels = host.split(".")
+        # The last label of a name is no number, so that 10.0.0.256 is not taken for one.
+        if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+            raise UserError(f"'{host}' is neither a host name nor an IP address") from None
+        return x509.DNSName(host.lower())
+    if address.is_unspecified:
+        raise UserError(f"{host} is no address that clients can know the server by")
+    return x509.IPAddress(address)
+
+
+def _pem(key: forms.PublicKeyTypes) -> bytes:
+    return key.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _is_p384(key: object) -> bool:
+    return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP384R1)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _read(path: Path) -> bytes:
+    with files.explain_os_errors("read", path):
+        return path.read_bytes()
+
+
+def _create(path: Path, data: bytes, mode: int = _PUBLIC) -> None:
+    """Makes a file with all of its contents and exactly this mode, or, if there is one, fails."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.fedkl-tmp")
+    with files.explain_os_errors("write", path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
+            try:
+                files.write_all(descriptor, data)
+                os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            # Unlike a rename, a link never takes the place of a file.
+            os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        files.sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two that make keys in a folder do so one after the other."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

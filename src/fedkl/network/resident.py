@@ -1,0 +1,213 @@
+"""A client that stays: it holds the world, the compiled code and the state, and answers requests.
+
+What it runs is the very function that a simulation runs for a client alone, so the same seed gives
+the same update. No episode and no observation is in an answer, unless the algorithm itself sends
+some (`Algorithm.observations_sent`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tomllib
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from fedkl.arrays import from_arrays, to_arrays
+from fedkl.clients.state import ClientState, Model, Task, problem_with_state
+from fedkl.clients.work import Train
+from fedkl.config import Config, from_mapping
+from fedkl.engines.alone import Asked, simulators_of, work_alone
+from fedkl.engines.base import Failure
+from fedkl.errors import UserError
+from fedkl.network import LARGEST
+from fedkl.network.disk import StateError, States
+from fedkl.network.reasons import without_paths
+from fedkl.network.replies import Reply, write_reply
+from fedkl.network.requests import Request, read_request, spaces_of
+from fedkl.network.wire import Arrays, MessageError
+from fedkl.plugins import load_plugin
+from fedkl.server.starting import first_states, params_of, task_of
+from fedkl.worlds import Remote, SharedWorld
+
+
+class RefusalError(Exception):
+    """Why a request is not answered with a result, in one sentence."""
+
+
+class Resident:
+    """Answers the requests that are made of one client, one after the other."""
+
+    def __init__(
+        self,
+        folder: Path,
+        client: int,
+        world: Mapping[str, Any] | None = None,
+        plugins: Sequence[Path] = (),
+        limit: int = LARGEST,
+    ) -> None:
+        """Args:
+        folder: for the client's states.
+        client: its number.
+        world: the table of a world of its own, which takes the place of the config's.
+        plugins: Python files of the client's; what a server names is not run.
+        limit: bytes that a message may have.
+        """
+        self._folder = folder
+        self._client = client
+        self._world = world
+        self._plugins = plugins
+        self._limit = limit
+        self._stage: Stage | None = None
+
+    def answer(self, data: bytes) -> bytes:
+        """A reply to bytes that are a request or anything else; nothing that is wrong is raised.
+
+        A traceback goes to stderr, and what the server gets to see is one line.
+        """
+        names: tuple[str, int, int, int] = ("", self._client, 0, 0)
+        try:
+            request = read_request(data, self._limit)
+            names = (request.federation, self._client, request.round, request.turn)
+            reply = Reply(*names, "", self._result(request))
+            return write_reply(reply, self._limit)
+        except (RefusalError, StateError, MessageError) as error:
+            reason = str(error)
+        except UserError as error:
+            reason = without_paths(str(error))
+            print(reason, file=sys.stderr, flush=True)
+        except Exception as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            reason = without_paths(f"{type(error).__name__}: {error}")
+        return write_reply(Reply(*names, reason or "it failed", {}))
+
+    def close(self) -> None:
+        """Ends the simulators, if any."""
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
+
+    def _result(self, request: Request) -> Arrays:
+        """What leaves the client."""
+        if request.client != self._client:
+            raise RefusalError(f"this is client {self._client}, not client {request.client}")
+        if request.since > request.round:
+            raise RefusalError(
+                f"round {request.since} is not over yet, and nothing was accepted in it"
+            )
+        stage = self._stage_of(request.config)
+        if (ours := spaces_of(stage.task.world)) != request.spaces:
+            raise RefusalError(f"its world has {ours}, and the model is for {request.spaces}")
+        states = States(self._folder, request.federation, stage.first)
+        if not isinstance(request.work, Train):
+            answer, _ = stage.do(request, states.read(request.since))
+            return to_arrays(answer)
+        new = request.round + 1
+        # A request that was late on its way must not undo what came of a newer one.
+        if states.turn(new) > request.turn:
+            raise RefusalError("it has trained for a newer request of the same round")
+        before = states.read(request.since)
+        answer, after = stage.do(request, before)
+        assert after is not None
+        if problem := problem_with_state(before, after):
+            raise RefusalError(problem)
+        states.write(new, request.since, request.turn, after)
+        states.forget(request.since, request.floor)
+        return to_arrays(answer)
+
+    def _stage_of(self, config: str) -> Stage:
+        """What a config asks for, made when it is first seen."""
+        digest = hashlib.sha256(config.encode()).hexdigest()
+        if self._stage is None or self._stage.digest != digest:
+            self.close()
+            for plugin in self._plugins:
+                load_plugin(plugin)
+            self._stage = Stage(digest, _read(config, self._world), self._client, self._world)
+        return self._stage
+
+
+class Stage:
+    """What follows from a config for one client: the task, its row of params, its first state."""
+
+    def __init__(
+        self, digest: str, config: Config, client: int, own: Mapping[str, Any] | None
+    ) -> None:
+        """Args:
+        digest: by which the config is known.
+        config: with the client's world.
+        client: its number.
+        own: the table of a world of its own.
+
+        Raises:
+            RefusalError: a client alone cannot do it.
+            UserError: the world's simulator cannot run here.
+        """
+        world, number = config.world, config.federation.clients
+        if isinstance(world, SharedWorld):
+            raise RefusalError(
+                f"all clients of the world {world.name} are in one simulation, which a client of a "
+                "network cannot run alone"
+            )
+        if isinstance(world, Remote):
+            raise RefusalError("it was given no world of its own, and the server has none for it")
+        if client >= number:
+            raise RefusalError(f"client {client} is not one of 0 to {number - 1}")
+        self.digest = digest
+        self.task: Task = task_of(config)
+        self._model: Model
+        self.first: ClientState
+        self._model, self.first = first_states(config)
+        row = client
+        if own is not None:
+            row, config = 0, replace(config, federation=replace(config.federation, clients=1))
+        rows: PyTree = jax.device_get(params_of(config))
+        self._params = jax.tree.map(lambda x: x[row], rows)
+        self._workers = simulators_of(self.task)
+
+    def do(self, request: Request, own: ClientState) -> tuple[Any, ClientState | None]:
+        """The answer to a request, and the client's state afterwards.
+
+        Args:
+            request: what is asked.
+            own: the state that the client goes on from.
+
+        Raises:
+            RefusalError: there is none.
+        """
+        try:
+            model = from_arrays(self._model, request.model)
+        except ValueError as error:
+            raise RefusalError(f"the model is not as its config says: {error}") from error
+        if np.shape(request.key) != jax.random.key_data(jax.random.key(0)).shape:
+            raise RefusalError("the key is of another kind than those here")
+        asked = Asked(model, own, request.key)
+        answer, after = work_alone(request.work, self.task, asked, self._params, self._workers)
+        if isinstance(answer, Failure):
+            raise RefusalError(answer.reason)
+        return answer, after
+
+    def close(self) -> None:
+        """Ends the simulators, if any."""
+        if self._workers is not None:
+            self._workers.close()
+
+
+def _read(text: str, world: Mapping[str, Any] | None) -> Config:
+    """The server's config as it is on this client."""
+    try:
+        mapping = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RefusalError("the config is not TOML") from error
+    # Files that a server names would be somebody else's code.
+    mapping["plugins"] = []
+    if world is not None:
+        mapping["world"] = dict(world)
+    return from_mapping(mapping)

@@ -1,0 +1,154 @@
+"""A client's resident process: `python -m fedkl.network.worker DIRECTORY CLIENT [OPTION ...]`.
+
+It listens on a Unix socket in the client's folder, and answers one message at a time, each on a
+connection of its own, until it is told to end or the process that it watches is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import tomllib
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkl.errors import UserError
+from fedkl.network import LARGEST, asking
+from fedkl.network.asking import Place
+
+if TYPE_CHECKING:
+    from fedkl.network.resident import Resident
+
+READING = 60.0
+"""Seconds that a message may take until all of it is here, and an answer until it is away."""
+
+
+def main(arguments: list[str]) -> int:
+    """Serves one client.
+
+    Returns:
+        The exit code: 0 after it was told to end, 2 if it cannot run.
+    """
+    options = _parse(arguments)
+    if options.ready is not None and os.fork():
+        # Whoever started this waits for it, and not for the process that goes on.
+        os._exit(0)
+    place = Place(options.directory.resolve(), options.client, watch=options.watch)
+    try:
+        world = own_world(options.world)
+        asking.private_folder(place.folder)
+        if asking.claim(place.folder) is None:
+            raise UserError(f"another process serves client {place.client} in {place.directory}")
+        listener = asking.listen(place.socket)
+        # A pipe, because what a signal interrupts may hold the lock of anything else.
+        over, end = os.pipe()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os.write(end, b"!"))
+        if place.watch:
+            threading.Thread(target=_watch, args=(place.watch, end), daemon=True).start()
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+    if options.ready is not None:
+        os.write(options.ready, b"!")
+        os.close(options.ready)
+    # JAX may compute for minutes in the thread; this one hears signals at once.
+    serving = (listener, place, world, options.plugin)
+    threading.Thread(target=_serve, args=serving, daemon=True).start()
+    os.read(over, 1)
+    place.socket.unlink(missing_ok=True)
+    return 0
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m fedkl.network.worker", description=__doc__)
+    parser.add_argument("directory", type=Path, help="of all clients on this machine")
+    parser.add_argument("client", type=int, help="its number")
+    parser.add_argument("--world", type=Path, help="a TOML file with the client's own [world]")
+    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a Python file")
+    parser.add_argument("--watch", type=int, default=0, help="end with the process of this number")
+    parser.add_argument("--ready", type=int, help="go on in a new process; say so on this file")
+    return parser.parse_args(arguments)
+
+
+def _serve(
+    listener: socket.socket, place: Place, world: dict[str, Any] | None, plugins: list[Path]
+) -> None:
+    """Answers until the process ends."""
+    try:
+        # After the socket is there: a message can wait for JAX just as well.
+        resident = _resident(place, world, plugins)
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                _answer(resident, connection)
+    except BaseException:  # without this thread the process is of no use
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> Resident:
+    from fedkl.compilation import enable_cache
+    from fedkl.network.resident import Resident
+
+    enable_cache()
+    return Resident(place.folder, place.client, world, plugins)
+
+
+def _answer(resident: Resident, connection: socket.socket) -> None:
+    """One message; one that nobody waits for any more is dropped."""
+    try:
+        request = asking.receive(connection, LARGEST, time.monotonic() + READING)
+        reply = resident.answer(request)
+        asking.send(connection, reply, time.monotonic() + READING)
+    except (EOFError, OSError) as error:
+        if str(error):
+            print(f"a message was dropped: {error}", file=sys.stderr, flush=True)
+
+
+def own_world(path: Path | None) -> dict[str, Any] | None:
+    """The table `[world]` of a client's own file.
+
+    Raises:
+        UserError: there is no such file, or no such table in it.
+    """
+    if path is None:
+        return None
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("world")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"the client's world {path} cannot be read: {error}") from error
+    if not isinstance(table, dict):
+        raise UserError(f"the client's world {path} has no table [world]")
+    return table
+
+
+def _watch(process: int, end: int) -> None:
+    """Says when a process is gone, to an open file."""
+    try:
+        if hasattr(os, "pidfd_open"):
+            descriptor = os.pidfd_open(process)
+            select.select([descriptor], [], [])
+        else:
+            while True:
+                os.kill(process, 0)
+                time.sleep(1)
+    except ProcessLookupError:
+        pass
+    os.write(end, b"!")
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of JAX and of simulators are still there, and all that is to be kept is on the disk.
+    os._exit(code)

@@ -1,0 +1,108 @@
+"""A trained policy that acts, in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkl.errors import UserError
+from fedkl.policies.spaces import Spaces
+from fedkl.simulators.actors import Actor, Networks, draw_noise
+from fedkl.simulators.actuators import actuator
+
+Key = int | np.integer[Any] | npt.NDArray[Any] | np.random.Generator
+
+
+class Policy:
+    """Observations in, actions out, as the environment gives and takes them.
+
+    Standardisation, and the limits of actions, are inside. It acts in the thread that calls it:
+    threads that act at the same time need a policy each.
+
+    Attributes:
+        actor: its network, and how it sees.
+        spaces: what it sees and does.
+        round: the round after which it was saved.
+    """
+
+    def __init__(self, actor: Actor, spaces: Spaces, round: int) -> None:
+        """Args:
+        actor: arrays of NumPy, in single precision; its noise is that of a sample.
+        spaces: what fits them.
+        round: the round after which it was saved.
+        """
+        self.actor = actor
+        self.spaces = spaces
+        self.round = round
+        self._act = actuator(spaces.actions)
+        self._discrete = actor.deviation is None
+        self._one, self._several = Networks([actor], 1), Networks([actor], 1)
+        self._columns = 1
+        self._random = np.random.default_rng()
+
+    def __call__(
+        self, observation: npt.ArrayLike, deterministic: bool = True, key: Key | None = None
+    ) -> Any:
+        """The action for an observation, or one for each of several.
+
+        Args:
+            observation: a vector, or several along the first axis.
+            deterministic: take the most probable action instead of a sample.
+            key: of a sample: a number, or a generator of NumPy; the same key gives the same
+                sample. None: the policy's own generator, which differs from process to process.
+
+        Returns:
+            A vector or a number, or an array of as many as there are observations.
+
+        Raises:
+            UserError: an observation is of another length, or not finite; or the key is no key.
+        """
+        seen = self._checked(observation)
+        single = seen.ndim == 1
+        output = self._networks(1 if single else len(seen))(
+            seen[None, None] if single else seen[None]
+        )[0]
+        if not deterministic:
+            _, noise = draw_noise(self.actor, self._generator(key), len(output))
+            output = output + noise
+        action = self._act(output.argmax(axis=-1) if self._discrete else output)
+        return action[0] if single else action
+
+    def _networks(self, columns: int) -> Networks:
+        """What evaluates so many observations; single ones and the last batch size are at hand."""
+        if columns == 1:
+            return self._one
+        if columns != self._columns:
+            self._several, self._columns = Networks([self.actor], columns), columns
+        return self._several
+
+    def _checked(self, observation: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        size = self.spaces.observation_size
+        try:
+            with np.errstate(over="ignore"):
+                seen = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"an observation must be numbers: {error}") from error
+        if seen.ndim not in (1, 2) or seen.shape[-1] != size:
+            raise UserError(
+                f"an observation of this policy has {size} numbers (several of them the shape "
+                f"(number, {size})), and this one the shape {seen.shape}"
+            )
+        if not np.isfinite(seen).all():
+            wrong = np.argwhere(~np.isfinite(seen))[0].tolist()
+            where = f"entry {wrong[-1]}" + (f" of number {wrong[0]}" if seen.ndim == 2 else "")
+            raise UserError(f"an observation must be finite, and {where} is {seen[tuple(wrong)]}")
+        return seen
+
+    def _generator(self, key: Key | None) -> np.random.Generator:
+        if key is None:
+            return self._random
+        try:
+            return np.random.default_rng(key)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                "key must be a whole number from 0 on, several of them, or a generator of NumPy "
+                f"(of a key of JAX, take jax.random.key_data), not {key!r}"
+            ) from error

@@ -1,0 +1,69 @@
+"""What runs are called beside each other: the algorithm, and the settings that set them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedkl.report.settings_view import flat, shown
+from fedkl.texts import plain, short_keys
+
+_ALGORITHM, _WORLD = "algorithm.name", "world.name"
+_NO_DIFFERENCE = ("seed", "preset", "plugins", "tuned_on", "checkpoint.")
+"""What says nothing about results, or is what runs of one group differ in; groups end in a dot."""
+_LONG = 40
+"""Characters of a value beyond which a label has its number instead."""
+
+
+def telling(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that tell runs apart, beside the seed; as few as do.
+
+    A setting that follows from those named before it is not named: a penalty that only one
+    algorithm has follows from the algorithm. The world is named whenever it differs. A setting
+    that some configs lack, because an older version made them, tells nothing by that.
+
+    Args:
+        configs: as `flat` gives them.
+    """
+    keys = dict.fromkeys([_ALGORITHM, _WORLD, *(key for config in configs for key in config)])
+    groups = [""] * len(configs)
+    chosen = []
+    for key in keys:
+        texts = [shown(config, key) for config in configs]
+        if key.startswith(_NO_DIFFERENCE) or len({*texts} - {""}) < 2:
+            continue
+        finer = [f"{group}\n{text}" for group, text in zip(groups, texts, strict=True)]
+        if key == _WORLD or _splits(groups, texts):
+            chosen.append(key)
+            groups = finer
+    return chosen
+
+
+def _splits(groups: Sequence[str], texts: Sequence[str]) -> bool:
+    """Whether some runs of a group have one text and some another."""
+    seen: dict[str, set[str]] = {}
+    for group, text in zip(groups, texts, strict=True):
+        seen.setdefault(group, set()).add(text)
+    return any(len(found - {""}) > 1 for found in seen.values())
+
+
+def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to call each of some runs, given their configs; those of a group are called the same.
+
+    Example:
+        >>> configs = [{"algorithm": {"name": "fedkl", "d_global": d}, "seed": 1} for d in (1, 2)]
+        >>> labels(configs)
+        ['fedkl d_global=1', 'fedkl d_global=2']
+    """
+    entries = [flat(config) for config in configs]
+    keys = [key for key in telling(entries) if key != _ALGORITHM]
+    short = short_keys(keys)
+    names = [[str(entry.get(_ALGORITHM, ""))] for entry in entries]
+    for key in keys:
+        texts = [plain(entry[key]) if key in entry else "" for entry in entries]
+        if any(len(text) > _LONG for text in texts):
+            number = {text: f"#{n}" for n, text in enumerate(dict.fromkeys(texts), 1)}
+            texts = [number[text] if text else "" for text in texts]
+        for name, text in zip(names, texts, strict=True):
+            name += [f"{short[key]}={text}"] if text else []
+    return [" ".join(name) for name in names]

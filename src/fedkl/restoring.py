@@ -1,0 +1,87 @@
+"""Going on from a checkpoint: the newest that is whole and fits, beside its own log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedkl.errors import UserError
+from fedkl.runs import RunDirectory, Saved
+from fedkl.runs.origins import Origin, decode
+from fedkl.trainable import Trainable
+
+Warn = Callable[[str], None]
+
+
+def restore(
+    run: RunDirectory,
+    federation: Trainable,
+    warn: Warn,
+    until: int | None = None,
+    best: bool = False,
+) -> Origin | None:
+    """Moves a federation to the run's newest checkpoint that is whole and fits, or its best.
+
+    Args:
+        run: the run's directory.
+        federation: of the run's config.
+        warn: is told of each checkpoint that cannot be used.
+        until: only one of this round or an earlier one; None: of any.
+        best: that of the best evaluated round.
+
+    Returns:
+        What the checkpoint was made with; None if it does not say, or if there is none.
+
+    Raises:
+        UserError: there are checkpoints, but none can be used.
+    """
+    if best:
+        if (kept := run.checkpoint(warn, best)) is None:
+            return None
+        try:
+            return _move(federation, kept, run.best.origin)
+        except ValueError as error:
+            raise _misfit(run, error) from error
+    unfit: list[tuple[int, ValueError]] = []
+    while (found := run.checkpoints.latest(warn, until)) is not None:
+        try:
+            origin = _move(federation, found, run.checkpoints.origin)
+        except ValueError as error:
+            unfit.append((found.round, error))
+            until = found.round - 1
+            continue
+        for round, problem in unfit:
+            warn(
+                f"the checkpoint of round {round} does not fit config.toml ({problem}), so that "
+                f"of round {found.round} is used instead"
+            )
+        return origin
+    if unfit:
+        _, first = unfit[0]
+        raise _misfit(run, first) from first
+    return None
+
+
+def _move(federation: Trainable, saved: Saved, said: Mapping[str, str]) -> Origin | None:
+    """Moves a federation to a checkpoint that says so much of its origin.
+
+    Returns:
+        What it was made with; None if it does not say.
+
+    Raises:
+        ValueError: it is not of this federation.
+    """
+    origin = decode(said)
+    _require_round(saved.round, saved.arrays)
+    federation.restore(saved.arrays, saved.rows)
+    return origin
+
+
+def _misfit(run: RunDirectory, error: ValueError) -> UserError:
+    return UserError(f"{run.path}: the checkpoint does not fit config.toml: {error}")
+
+
+def _require_round(round: int, arrays: dict[str, Any]) -> None:
+    inside = arrays.get("round")
+    if inside is not None and inside.ndim == 0 and inside != round:
+        raise ValueError(f"it is of round {inside}, not of the one in its name")

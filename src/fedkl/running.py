@@ -1,0 +1,139 @@
+"""Training from Python as the commands do it, with a run directory and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from fedkl import training, trust
+from fedkl.config import Config, from_mapping, plugins_of
+from fedkl.engines import Engine
+from fedkl.errors import StalledError, UserError
+from fedkl.runs import Callback, RunDirectory, is_served, telling
+from fedkl.server.loop import Federation
+from fedkl.server.starting import local_engine
+from fedkl.training import Warn
+
+EngineFor = Callable[[Config], Engine]
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
+def train(
+    config: Config,
+    run: str | Path,
+    callbacks: Sequence[Callback] = (),
+    warn: Warn = _warn,
+    engine: EngineFor = local_engine,
+) -> Path:
+    """Trains from the first round to the last, and keeps all of it in a directory.
+
+    Args:
+        config: what to train, as `fedkl.preset` gives it.
+        run: a directory that does not exist or is empty.
+        callbacks: are told of every round.
+        warn: is told of what is wrong and does not stop it.
+        engine: makes what the clients are in; by default this process.
+
+    Returns:
+        The directory, for `fedkl.load`, `fedkl.records` and `fedkl.resume`.
+
+    Raises:
+        UserError: it cannot be trained; a run without a finished round leaves nothing behind.
+        StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
+    """
+    if not isinstance(config, Config):
+        raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+    # What cannot work is refused before anything is written.
+    with Federation(config, engine(config)) as federation, created(config, Path(run)) as directory:
+        go_on(directory, federation, callbacks, warn)
+    return directory.path
+
+
+@contextlib.contextmanager
+def created(config: Config, path: Path) -> Iterator[RunDirectory]:
+    """A new run directory, of which nothing is left if the block fails before the first round.
+
+    Whoever mends what is wrong begins again, under the same name. A run that was interrupted, or
+    that found no clients, has not failed: it can be resumed.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    directory = training.create(config, path)
+    try:
+        yield directory
+    except StalledError:
+        raise
+    except Exception:
+        if not directory.metrics.read():
+            shutil.rmtree(directory.path)
+            for folder in missing:
+                with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                    folder.rmdir()
+        raise
+
+
+def resume(
+    run: str | Path,
+    callbacks: Sequence[Callback] = (),
+    until: int | None = None,
+    warn: Warn = _warn,
+    engine: EngineFor = local_engine,
+    accept_changes: bool = False,
+) -> Path:
+    """Goes on with a run from its last checkpoint; a finished one is left as it is.
+
+    Args:
+        run: the run's directory.
+        callbacks: are told of every round from there on.
+        until: the round after which to stop; None: the last.
+        warn: is told of what is wrong and does not stop it, such as a damaged checkpoint.
+        engine: makes what the clients are in; by default this process.
+        accept_changes: go on although the run was made with something else, and write that down.
+
+    Returns:
+        The directory.
+
+    Raises:
+        UserError: it is not a run, its clients are in a network, or another process trains it; it
+            was made with something else, or names plugins that nobody has agreed to run.
+        StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
+    """
+    directory = RunDirectory.open(Path(run))
+    if is_served(directory.path):
+        raise UserError(
+            f"{directory.path} is served over a network: go on with `fedkl resume`, which waits "
+            "for its clients"
+        )
+    mapping = directory.config()
+    trust.require(plugins_of(mapping), directory.path)
+    config = from_mapping(mapping)
+    with Federation(config, engine(config)) as federation:
+        go_on(directory, federation, callbacks, warn, until, accept_changes)
+    return directory.path
+
+
+def go_on(
+    run: RunDirectory,
+    federation: Federation,
+    callbacks: Sequence[Callback],
+    warn: Warn,
+    until: int | None = None,
+    accept_changes: bool = False,
+) -> None:
+    """Trains what is left of a run, and tells callbacks of it.
+
+    Args:
+        run: the run's directory.
+        federation: of its config.
+        callbacks: are told of every round.
+        warn: is told of what is wrong and does not stop it.
+        until: the round after which to stop.
+        accept_changes: go on although the run was made with something else.
+    """
+    with telling(callbacks, run) as tell:
+        training.go_on(run, tell, warn, federation, until, accept_changes)

@@ -1,0 +1,98 @@
+"""Text from files and other people, fit to be shown, to name a folder, or to be typed again."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# Control characters but for line break and tab, and those that turn the direction of what follows.
+_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
+_BRACKETS = re.compile(r"""[][{}()"' ]""")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._=+-]+")
+_LONG = 80
+"""Characters of a name beyond which its end is a checksum; file systems take 255 bytes."""
+
+
+def printable(text: str) -> str:
+    """The text with characters that command a terminal or a page written out as what they are.
+
+    Example:
+        >>> printable("demo" + chr(27) + "]0;owned" + chr(7))
+        'demo\\\\x1b]0;owned\\\\x07'
+    """
+    return _UNFIT.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def plain(value: Any) -> str:
+    """A setting's value as it would be typed.
+
+    Example:
+        >>> plain(True), plain([32, 64]), plain("adam"), plain(1e-05)
+        ('true', '[32,64]', 'adam', '1e-05')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Settings by the last words of their names, as far as these tell them apart.
+
+    Example:
+        >>> short_keys(["learner.d_local", "world.name", "world.clients.gravity"])
+        {'learner.d_local': 'd_local', 'world.name': 'world', 'world.clients.gravity': 'gravity'}
+    """
+    short = {}
+    for key in keys:
+        group, _, name = key.partition(".")
+        short[key] = group if name == "name" else (name or group).removeprefix("clients.")
+    texts = [*short.values()]
+    return {key: text if texts.count(text) == 1 else key for key, text in short.items()}
+
+
+def described(settings: Mapping[str, Any]) -> list[str]:
+    """Settings in a few letters each.
+
+    Example:
+        >>> described({"learner.d_local": 0.02, "world.name": "pendulum"})
+        ['d_local=0.02', 'world=pendulum']
+    """
+    short = short_keys(settings)
+    return [f"{short[key]}={plain(value)}" for key, value in settings.items()]
+
+
+def folder_name(*parts: str) -> str:
+    """A name that every file system takes and no shell minds; long ones end in a checksum.
+
+    Example:
+        >>> folder_name("fedkl", "hidden=[32,32]", "seed0")
+        'fedkl-hidden=32-32-seed0'
+    """
+    bare = [_BRACKETS.sub("", part) for part in parts]
+    pieces = [_NOT_IN_A_NAME.sub("-", part).strip("-.") for part in bare]
+    name = "-".join(piece for piece in pieces if piece)
+    if len(name) <= _LONG:
+        return name
+    return f"{name[: _LONG - 9].rstrip('-.=')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Asks whether a known word was meant, in brackets; empty if none is like it.
+
+    Example:
+        >>> did_you_mean("dmo", ["demo", "cartpole"])
+        ' (did you mean demo?)'
+    """
+    close = difflib.get_close_matches(word, [*known], n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def last_words(error: BaseException) -> str:
+    """An error in one line, as it ends a traceback.
+
+    Example:
+        >>> last_words(ValueError("a\\nb"))
+        'ValueError: a b'
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")

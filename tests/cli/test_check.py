@@ -1,0 +1,169 @@
+"""`fedkl check`: what is wrong, what can be done, and nothing changed."""
+
+import os
+import shutil
+import signal
+import time
+
+import pytest
+from commands import call
+
+import fedkl
+from fedkl import compare, running, training, workers
+
+SETTINGS = {
+    "federation.rounds": 2,
+    "learner.iterations": 1,
+    "learner.steps": 16,
+    "learner.minibatch": 16,
+    "evaluation.episodes": 1,
+    "world.spread": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    config = fedkl.preset("probe-point", set=SETTINGS)
+    run = training.create(config, tmp_path_factory.mktemp("check") / "run")
+    training.go_on(run, lambda record: None, pytest.fail)
+    return run.path
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_that_is_well(run, capsys):
+    code, out, err = call(capsys, "check", run)
+    assert (code, out, err) == (0, f"{run}: all is well, 2 rounds\n", "")
+
+
+def test_everything_that_is_wrong_is_said_with_what_to_do(run, capsys):
+    (run / "thesis.tex").write_text("years")
+    (run / "clients.csv").write_text("client\n")
+    (run / "summary.json").write_text("{")
+    (run / "checkpoints" / ".x.1.ab.fedkl-tmp").write_text("half")
+    max((run / "checkpoints").glob("0*")).unlink()
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace("learning_rate = 0.05", "learning_rate = 0.5"))
+    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"round')
+    code, out, err = call(capsys, "check", run)
+    assert code == 2
+    for words in (
+        "thesis.tex is not of a run",
+        "clients.csv is not what the config says",
+        "summary.json is not valid JSON",
+        "was left by a write that was interrupted",
+        "the checkpoint of round 2 is missing",
+        "learner.learning_rate was 0.05, is 0.5",
+        "is torn",
+    ):
+        assert words in out
+    assert out.count("what to do: ") == 7
+    assert err == f"fedkl: 7 things are wrong with {run}\n"
+
+
+def test_several_runs_are_checked_one_by_one(tmp_path, capsys):
+    path = tmp_path / "both"
+    plan = compare.Plan("probe-point", ("fedkl", "fedavg"), (0,), 1)
+    compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SETTINGS))
+    code, out, _ = call(capsys, "check", path)
+    assert (code, out.count("all is well, 0 rounds")) == (0, 2)
+    (path / "fedavg-seed0" / "config.toml").write_text("seed = ")
+    code, out, err = call(capsys, "check", path)
+    assert code == 2
+    assert "fedavg-seed0/config.toml is not valid TOML" in out
+    assert "1 thing is wrong" in err
+
+
+def test_what_is_no_run_is_said(tmp_path, capsys):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        code, _, err = call(capsys, "check", path)
+        assert code == 2
+        assert err.count("\n") == 1
+
+
+def test_plugins_of_somebody_else_are_not_run(run, tmp_path, monkeypatch, capsys):
+    plugin = tmp_path / "theirs.py"
+    plugin.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace("plugins = []", f'plugins = ["{plugin}"]'))
+    for command in ("check", "resume", "evaluate", "heterogeneity"):
+        code, out, err = call(capsys, command, run)
+        assert code == 2
+        assert f"have not agreed to: {plugin} (sha256 " in out + err
+        assert not (tmp_path / "ran").exists()
+    code, _, err = call(capsys, "resume", run, "--trust-plugins")
+    assert "plugins are not as they were (theirs.py)" in err
+    assert (tmp_path / "ran").exists()
+    assert call(capsys, "evaluate", run, "--accept-changes", "--episodes", 1)[0] == 0
+
+
+def test_a_comparison_respects_the_umask(tmp_path):
+    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    before = os.umask(0o077)
+    try:
+        compare.create(tmp_path / "x", plan, lambda a, s, _: fedkl.preset("probe-point", a, s))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o700
+
+
+def test_rounds_are_counted_by_reading_what_is_new(tmp_path):
+    (tmp_path / "a").mkdir()
+    log, count = tmp_path / "a" / "metrics.jsonl", workers.RoundCounter([tmp_path / "a"])
+    assert count() == 0
+    log.write_bytes(b"1\n2\n3")
+    assert count() == 2
+    log.write_bytes(b"1\n2\n3\n4\n")
+    assert count() == 4
+    log.write_bytes(b"1\n")  # resumed from an earlier round
+    assert count() == 1
+
+
+def test_an_incomplete_summary_is_said(run, capsys):
+    (run / "summary.json").write_text('{"rounds": 2}')
+    code, _, err = call(capsys, "resume", run)
+    assert code == 2
+    assert "summary.json is incomplete" in err
+    assert err.count("\n") == 1
+
+
+def test_a_second_ctrl_c_ends_at_once_without_a_traceback(tmp_path, child):
+    path = tmp_path / "run"
+    process = child("-m", "fedkl", "train", "probe-point", "--rounds", 100_000, "--run", path,
+                    "--set", "learner.steps=64", "evaluation.episodes=1", stdout=None)  # fmt: skip
+    deadline = time.monotonic() + 200
+    while not (path / "metrics.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    _, err = process.communicate(timeout=60)
+    # By the signal itself, if it came when Python was all but gone.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in err
+
+
+def test_a_number_beyond_what_code_can_count_is_refused_and_leaves_nothing(tmp_path, capsys):
+    path = tmp_path / "run"
+    code, _, err = call(
+        capsys, "train", "probe-point", "--run", path, "--set", "learner.steps=1000000000000"
+    )
+    assert code == 2
+    assert "learner.steps must be at most 2147483647" in err
+    assert not path.exists()
+
+
+def test_too_little_memory_is_a_sentence(tmp_path, capsys, monkeypatch):
+    def full(*_args, **_options):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 10 bytes.")
+
+    monkeypatch.setattr(running, "go_on", full)
+    path = tmp_path / "run"
+    code, _, err = call(capsys, "train", "probe-point", "--run", path)
+    assert (code, err) == (2, "fedkl: there is not enough memory for this\n")
+    assert not path.exists()

@@ -1,0 +1,205 @@
+"""Sweeps and reports across runs, as a user meets them."""
+
+import csv
+import io
+import json
+import sys
+import tomllib
+
+import pytest
+from commands import call
+
+from fedkl import compare, config, training, workers
+from fedkl.errors import UserError
+from fedkl.runs import RunDirectory
+
+TINY = [
+    "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
+    "learner.steps=64", "learner.epochs=2", "evaluation.episodes=2",
+]  # fmt: skip
+SWEEP = [
+    "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--vary",
+    "learner.d_local=0.01,0.02", "--seeds", "2", "--jobs", "2", *TINY,
+]  # fmt: skip
+CELLS = [f"{a}-d_local={d}" for a in ("fedkl", "fedavg") for d in ("0.01", "0.02")]
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Plans are made, and nothing is trained."""
+    from fedkl.cli import comparing
+
+    monkeypatch.setattr(comparing, "_go_on", lambda path, place, options: None)
+
+
+def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
+    path = tmp_path / "sweep"
+    code, _, err = call(capsys, *SWEEP, "--run", path)
+    assert (code, err) == (0, "")
+    plan = compare.read_plan(path)
+    assert [*plan.cells()] == CELLS
+    runs = compare.runs_of(path, plan)
+    assert [run.name for run in runs] == [f"{cell}-seed{s}" for s in (0, 1) for cell in CELLS]
+    assert {run.name for run in runs} == {p.name for p in path.iterdir() if p.is_dir()}
+    for run, (algorithm, settings) in zip(runs, 2 * [*plan.cells().values()], strict=True):
+        made = config.from_mapping(RunDirectory.open(run).config())
+        assert made.algorithm.name == algorithm
+        assert made.learner.d_local == settings["learner.d_local"]
+        assert made.federation.clients == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--vary", "learner.d_local=0.01,0.01"], "--vary has the same twice"),
+        (["--vary", "learner.d_locl=1,2"], "learner.d_locl is not a setting (did you mean d_local"),
+        (["--vary", "learner.d_local"], "is not of the form dotted.key=value,value"),
+        (["--vary", "learner.d_local=1,"], "--vary learner.d_local=1, lacks a value"),
+        (["--vary", "seed=1,2"], "seed is given twice"),
+        (["--vary", "algorithm.name=fedkl,fedavg"], "algorithm.name is given twice"),
+        (["--vary", "learner.steps=64,128"], "learner.steps is given in --set, too"),
+        (["--vary", "learner.d_local=-1,1"], "learner.d_local must be above 0"),
+    ],
+)
+def test_a_wrong_sweep_is_one_sentence_and_leaves_nothing(tmp_path, capsys, given, sentence):
+    algorithms = ["--algorithms", "fedkl"]
+    code, out, err = call(
+        capsys, "compare", "probe-point", *algorithms, *TINY, *given, "--run", tmp_path / "x"
+    )
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_whose_sweep_is_damaged_is_answered_with_a_sentence(tmp_path, capsys, untrained):
+    path = tmp_path / "sweep"
+    call(capsys, *SWEEP, "--run", path)
+    text = (path / "compare.toml").read_text()
+    (path / "compare.toml").write_text(text[: text.index("vary")] + 'vary = "d_local"\n')
+    with pytest.raises(UserError, match=r"compare\.toml\.vary must be a list of tables, not 'd_l"):
+        compare.read_plan(path)
+
+
+def test_settings_that_no_folder_can_be_named_after_are_still_apart():
+    from fedkl.runs.comparison import Plan
+
+    plan = Plan("x", ("fedkl",), (0,), vary=({"a.b": "u/v"}, {"a.b": "u:v"}))
+    assert [*plan.cells()] == ["fedkl-b=u-v", "fedkl-b=u-v-1"]
+
+
+def trained(path, algorithm="fedkl", seed=0, **settings):
+    """A run of two rounds."""
+    tiny = dict(config.parse_assignment(text) for text in TINY[1:])
+    dotted = {key.replace("__", "."): value for key, value in settings.items()}
+    chosen = config.preset("probe-point", algorithm, seed, tiny | {"federation.rounds": 2} | dotted)
+    training.go_on(training.create(chosen, path), lambda _: None, lambda _: None)
+    return path
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        trained(folder / "a"),
+        trained(folder / "b", seed=1),
+        trained(folder / "c", learner__d_local=0.5),
+    ]
+
+
+def test_any_runs_are_reported_together_where_one_says(three, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "report", *three, "--out", tmp_path / "deep" / "here")
+    assert (code, err) == (0, "")
+    page = (tmp_path / "deep" / "here" / "report.html").read_text()
+    for text in (out, page):
+        assert "fedkl d_local=0.05" in text
+        assert "fedkl d_local=0.5" in text
+    assert "differ in more than algorithm and seed" not in page
+    code, out, _ = call(capsys, "report", *three)
+    assert out.splitlines()[-1] == "report: report/report.html"
+    assert (tmp_path / "report" / "report.html").is_file()
+    assert not list(three[0].parent.glob("*/report.html"))
+
+
+def test_a_machine_gets_the_rows_and_nothing_else(three, tmp_path, capsys):
+    _, out, err = call(capsys, "report", *three, "--out", tmp_path, "--json")
+    assert err == ""
+    rows = json.loads(out)["rows"]
+    assert [row["label"] for row in rows] == ["fedkl d_local=0.05", "fedkl d_local=0.5"]
+    assert [row["seeds"] for row in rows] == [2, 1]
+    _, out, _ = call(capsys, "report", *three, "--out", tmp_path, "--csv")
+    first, second = csv.DictReader(io.StringIO(out))
+    assert float(first["final"]) == rows[0]["final"]
+    assert (first["learner.d_local"], second["final_low"]) == ("0.05", "")
+    code, _, err = call(capsys, "report", *three, "--csv", "--json")
+    assert code == 2
+    assert "not allowed with argument" in err
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence(three, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, out, err = call(capsys, "report", *three, "--out", tmp_path / "file")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_comparison_tells_a_machine_the_table_alone(tmp_path, capsys):
+    path = tmp_path / "c"
+    code, out, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", "--vary",
+        "learner.d_local=0.01,0.02", "--seeds", 1, "--jobs", 2, "--rounds", 1, "--run", path,
+        *TINY, "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert [row["learner.d_local"] for row in json.loads(out)["rows"]] == [0.01, 0.02]
+    assert "fedkl-d_local=0.02-seed0 finished: return " in err
+    (path / "fedkl-d_local=0.02-seed0" / "summary.json").unlink()
+    code, out, _ = call(capsys, "resume", path)
+    assert code == 0
+    assert "fedkl-d_local=0.02-seed0 started" in out
+    assert "fedkl-d_local=0.01-seed0 started" not in out
+    assert "2 runs, round 2/2" not in out  # it was there before
+
+
+def test_matplotlib_is_missed_before_anything_is_trained(tmp_path, monkeypatch, capsys, untrained):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(workers, "run_all", lambda *_: pytest.fail("something was trained"))
+    code, _, err = call(capsys, *SWEEP, "--run", tmp_path / "x")
+    assert code == 2
+    assert "pip install -e '.[report]'" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_is_trained_longer_and_its_history_says_so(tmp_path, capsys):
+    longer, whole = trained(tmp_path / "a"), tmp_path / "b"
+    code, out, err = call(capsys, "resume", longer, "--rounds", 3)
+    assert code == 0
+    assert "federation.rounds was 2, is 3" in err
+    assert out.splitlines()[0].startswith("round 3/3 ")
+    assert tomllib.loads((longer / "config.toml").read_text())["federation"]["rounds"] == 3
+    summary = json.loads((longer / "summary.json").read_text())
+    assert summary["rounds"] == 3
+    assert summary["history"][-1]["changes"] == ["federation.rounds was 2, is 3"]
+    assert summary["history"][-1]["round"] == 2
+    trained(whole, federation__rounds=3)
+    returns = [[r["return_mean"] for r in RunDirectory(p).metrics.read()] for p in (longer, whole)]
+    assert returns[0] == returns[1]
+    code, _, _ = call(capsys, "check", longer)
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--rounds", "1"], "--rounds must be at least 2, which"),
+        (["--rounds", "0"], "--rounds must be at least 2, which"),
+        (["--rounds", "3", "--until", "4"], "--until 4 is beyond --rounds 3"),
+    ],
+)
+def test_a_run_is_never_made_shorter_than_it_is(three, capsys, given, sentence):
+    before = (three[0] / "config.toml").read_bytes()
+    code, _, err = call(capsys, "resume", three[0], *given)
+    assert code == 2
+    assert sentence in err
+    assert (three[0] / "config.toml").read_bytes() == before

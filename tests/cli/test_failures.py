@@ -1,0 +1,172 @@
+"""Failures name their cause: one sentence, a code, and nothing left behind."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+from commands import call
+
+import fedkl
+from fedkl import training
+from fedkl.runs import RunDirectory
+
+TINY = {
+    "federation.clients": 3, "federation.clients_per_round": 2, "learner.iterations": 2,
+    "learner.steps": 64, "learner.epochs": 2, "evaluation.episodes": 2, "federation.rounds": 2,
+}  # fmt: skip
+ARGUMENTS = ["--set", *(f"{key}={value}" for key, value in TINY.items())]
+ALGORITHM = """
+import fedkl
+
+@fedkl.register_algorithm
+class Mine(fedkl.Algorithm):
+    name = "{name}"
+    summary = "of my own"
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "learner.steps=3000000000"], "learner.steps must be at most 2147483647, not 30"),
+        (["--set", "world.name=nope"], "there is no world 'nope'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "train", "probe-point", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("def aggregate(self, updates): return updates", "nothing calls the method `aggregate` of"),
+        ("def penality(self, at): return 0.0", "`penality` of Mine (did you mean penalty?)"),
+    ],
+)
+def test_a_hook_that_nothing_calls_is_named(tmp_path, monkeypatch, capsys, body, sentence):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(ALGORITHM.format(name="mine", body=body))
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "train", "probe-point", "--algorithm", "mine", "--plugin", plugin)
+    assert code == 2
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [plugin]
+
+
+def test_helpers_and_hooks_are_let_alone():
+    from fedkl.algorithms import ALGORITHMS
+
+    @fedkl.register_algorithm
+    class Helped(fedkl.Algorithm):
+        name = "helped"
+        summary = "has a helper, a property and a hook"
+
+        def _helper(self):
+            return 1.0
+
+        @property
+        def factor(self):
+            return 2.0
+
+        def penalty(self, at):
+            return 0.0
+
+    assert ALGORITHMS["helped"] is Helped
+
+
+def test_the_last_line_of_a_worker_is_the_exception(tmp_path, capsys):
+    plugin = tmp_path / "broken.py"
+    body = 'def penalty(self, at): raise ZeroDivisionError("a mistake\\n of mine")'
+    plugin.write_text(ALGORITHM.format(name="broken", body=body))
+    code, out, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "broken", "--seeds", 1, "--plugin",
+        plugin, "--run", tmp_path / "c", *ARGUMENTS,
+    )  # fmt: skip
+    assert code == 2
+    assert "broken-seed0 failed: ZeroDivisionError: a mistake of mine (1/1)" in out
+    assert "not finished: broken-seed0; see worker.log there" in err
+    assert "Traceback" in (tmp_path / "c" / "broken-seed0" / "worker.log").read_text()
+
+
+def test_a_run_that_fails_in_its_first_round_leaves_nothing(tmp_path, monkeypatch, capsys):
+    plugin = tmp_path / "early.py"
+    body = 'def penalty(self, at): raise fedkl.UserError("not today")'
+    plugin.write_text(ALGORITHM.format(name="early", body=body))
+    monkeypatch.chdir(tmp_path)
+    train = ["train", "probe-point", "--plugin", plugin, "--algorithm", "early", *ARGUMENTS]
+    for _ in range(2):
+        code, _, err = call(capsys, *train)
+        assert (code, err) == (2, "fedkl: not today\n")
+    assert list(tmp_path.iterdir()) == [plugin]
+
+
+def test_a_run_without_a_single_finite_return_does_not_end_well(tmp_path, monkeypatch, capsys):
+    chosen = fedkl.preset("probe-point", set=TINY)
+    run = training.create(chosen, tmp_path / "run")
+    summed = training.summary
+    lost = {"return_mean": None, "best_return_mean": None}
+    monkeypatch.setattr(training, "summary", lambda *of: summed(*of) | lost)
+    for _ in range(2):  # also where it is finished already
+        code, _, err = call(capsys, "resume", run.path)
+        assert code == 3
+        assert f"no evaluated round of {run.path} has a finite return" in err
+        assert len(err.splitlines()) == 1
+    assert RunDirectory.open(run.path).summary()["rounds"] == 2
+
+
+def test_names_of_runs_say_what_is_trained(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {
+        (): "probe-point-fedkl-seed0",
+        ("learner.d_local=0.02", "learner.hidden=[8, 8]"):
+            "probe-point-fedkl-d_local=0.02-hidden=8-8-seed0",
+        ("world.name=pendulum",): "pendulum-from-probe-point-fedkl-seed0",
+    }  # fmt: skip
+    from argparse import Namespace
+
+    from fedkl.cli.options import run_named
+
+    for settings, name in names.items():
+        options = Namespace(preset="probe-point", set=settings, rounds=3)
+        chosen = fedkl.preset("probe-point", set=dict(map(fedkl.config.parse_assignment, settings)))
+        assert run_named(options, chosen).as_posix() == f"runs/{name}"
+
+
+def test_ctrl_c_while_it_is_imported_is_no_traceback(tmp_path, child):
+    # A module that is slow to import stands for a slow disk.
+    (tmp_path / "rich.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'here')!r}).touch()\ntime.sleep(60)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = child("-m", "fedkl", "list", env={**os.environ, "PYTHONPATH": paths})
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "here").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "fedkl: interrupted\n"
+
+
+def test_hints_are_commands_that_work_from_a_clone():
+    source = os.path.dirname(fedkl.__file__)
+    hints = []
+    for folder, _, files in os.walk(source):
+        for file in files:
+            if file.endswith(".py"):
+                with open(os.path.join(folder, file), encoding="utf-8") as text:
+                    hints += re.findall(r"pip install [^\n`]*", text.read())
+    assert len(hints) > 10
+    assert all(re.fullmatch(r"pip install -e '\.\[[a-z{}]+\]'\"?", hint) for hint in hints)

@@ -1,0 +1,235 @@
+"""Serving as a user meets it: what is refused, what is waited for, what is left behind."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import call
+from left_behind import about, nothing_is_left_of
+
+pytest.importorskip("flwr")
+
+from fedkl import config
+from fedkl.cli import network
+from fedkl.cli.parser import parser
+from fedkl.network import keys
+from fedkl.runs import RunDirectory
+from fedkl.server.loop import Federation
+
+TINY = [
+    "--set", "learner.iterations=2", "learner.steps=64", "learner.epochs=2",
+    "evaluation.episodes=2", "evaluation.every=100",
+]  # fmt: skip
+
+
+def options(*arguments):
+    return parser().parse_args(["serve", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--host", "0.0.0.0"], "clients that reach 0.0.0.0 over a network need --keys"),
+        (["--host", "example.org"], "clients that reach example.org over a network need --keys"),
+        (["--local", "0"], "--local must be at least 1, not 0"),
+        (["--local", "3", "--insecure-network"], "--local makes keys of its own"),
+        (["--local", "3", "--host", "0.0.0.0"], "--local makes keys of its own"),
+        (["--keys", "k", "--insecure-network"], "--insecure-network uses no keys"),
+        (["--wait", "0"], "--wait must be a number of seconds above 0, not 0"),
+        (["--wait", "nan"], "--wait must be a number of seconds above 0, not nan"),
+        (["--port", "70000"], "--port must be from 1 to 65535, not 70000"),
+        (["--keys", "gone"], "gone"),
+        (["--superlink", "localhost"], "'localhost' is not an address such as"),
+        (["--superlink", "[::1]:9", "--local", "3"], "--superlink says where somebody else's"),
+        (["--superlink", "127.0.0.1:9", "--port", "9"], "--superlink says where somebody else's"),
+        (["--superlink", "10.0.0.1:9"], "clients that reach 10.0.0.1 over a network need --keys"),
+        (["--superlink", "127.0.0.1:9"], "nobody listens on 127.0.0.1:9"),
+        (["--local", "1", "--set", "federation.quorum=2"], "federation.quorum must be at most"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence_and_code_2_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "serve", "probe-point", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_clients_that_share_a_world_cannot_be_served(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "serve", "figure-eight")
+    assert code == 2
+    assert "clients that share one world cannot be on different machines" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_in_use_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        code, _, err = call(capsys, "serve", "probe-point", "--port", port)
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_client_needs_a_key(tmp_path, capsys):
+    keys.make(tmp_path / "keys", 2)
+    code, _, err = call(
+        capsys, "serve", "probe-point", "--keys", tmp_path / "keys", "--run", tmp_path / "run",
+        "--set", "federation.clients=3", "--port", 19_092,
+    )  # fmt: skip
+    assert code == 2
+    assert "keys has no key of client 2, and federation.clients is 3: run `fedkl keys " in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clients", "per_round"),
+    [
+        ([], 2, 2),
+        (["--set", "federation.clients_per_round=1"], 2, 1),
+        (["--set", "federation.clients=5"], 5, 3),
+    ],
+)
+def test_a_federation_on_this_machine_has_as_many_clients_as_it_is_told(
+    arguments, clients, per_round
+):
+    chosen = network._config(options("demo", "--local", 2, *arguments))
+    assert chosen.federation.clients == clients
+    assert chosen.federation.clients_per_round == per_round
+
+
+def test_too_few_clients_end_it_with_code_3_after_a_while(tmp_path, capsys):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    code, _, err = call(
+        capsys,
+        "serve",
+        "probe-point",
+        "--wait",
+        1,
+        "--port",
+        port,
+        "--run",
+        tmp_path / "run",
+        *TINY,
+    )
+    assert code == 3
+    lines = err.splitlines()
+    assert "everybody who reaches the port can take part" in lines[0]
+    assert lines[1] == f"fedkl: serving on 127.0.0.1:{port}; clients may join"
+    assert lines[2].startswith("fedkl: only 0 of ")
+    assert (tmp_path / "run" / "serving.toml").exists()
+    nothing_is_left_of(tmp_path)
+
+
+@pytest.fixture
+def superlink(tmp_path):
+    """Somebody else's, on loopback; its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    folder = Path(sys.executable).parent
+    environment = {**os.environ, "FLWR_HOME": str(tmp_path / "home"), "FLWR_TELEMETRY_ENABLED": "0"}
+    environment["PATH"] = f"{folder}:{environment['PATH']}"
+    process = subprocess.Popen(
+        [
+            folder / "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port),
+            "--disable-runtime-dependency-installation",
+        ],
+        env=environment, start_new_session=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+                break
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_superlink_that_runs_is_used_and_left_alone_and_clients_evaluate(tmp_path, superlink):
+    fedkl, run = [sys.executable, "-m", "fedkl"], tmp_path / "run"
+    clients = [
+        subprocess.Popen(
+            [*fedkl, "join", superlink, "--client", str(client), "--insecure-network"],
+            cwd=tmp_path, stderr=subprocess.DEVNULL,
+        )
+        for client in range(2)
+    ]  # fmt: skip
+    asked = ["--set", "federation.clients=2", "federation.clients_per_round=2"]
+    commands = [
+        ["serve", "probe-point", "--superlink", superlink, "--rounds", "2", "--run", run, *TINY],
+        ["evaluate", run, "--episodes", "3", "--json"],
+    ]
+    commands[0] += asked
+    try:
+        served, evaluated = (
+            subprocess.run([*fedkl, *command], capture_output=True, text=True, timeout=300)
+            for command in commands
+        )
+    finally:
+        for client in clients:
+            client.terminate()
+        codes = [client.wait(30) for client in clients]
+    assert served.returncode == 0, served.stderr
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert codes == [0, 0]
+    returns = json.loads(evaluated.stdout)["return_per_client"]
+    here = Federation(config.from_mapping(RunDirectory.open(run).config()))
+    here.run_round()
+    here.run_round()
+    assert returns == here.evaluate(3, False).mean(axis=1).astype(float).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by /proc")
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_federation_that_is_ended_leaves_nothing_and_goes_on(tmp_path, child, by):
+    run = tmp_path / "run"
+    fedkl = [sys.executable, "-m", "fedkl"]
+    first = child(
+        "-m", "fedkl", "serve", "probe-point", "--local", "2", "--rounds", "40", "--run", run, *TINY
+    )
+    for line in first.stdout:
+        if line.startswith("round 2/"):
+            break
+    assert len(about(tmp_path)) > 6
+    first.send_signal(by)
+    _, err = first.communicate(timeout=60)
+    nothing_is_left_of(tmp_path)
+    if by is not signal.SIGKILL:
+        assert first.returncode == 130
+        assert f"fedkl: interrupted; go on with `fedkl resume {run}`" in err
+    again = subprocess.run(
+        [*fedkl, "resume", run, "--until", "4"],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in records] == [1, 2, 3, 4]
+    nothing_is_left_of(tmp_path)

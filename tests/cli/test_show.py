@@ -1,0 +1,79 @@
+"""What commands tell of presets, for people and for machines."""
+
+import csv
+import io
+import json
+import tomllib
+
+import pytest
+from commands import call
+
+from fedkl import config
+
+
+@pytest.mark.parametrize("preset", sorted(config.presets()))
+def test_what_is_shown_can_be_pasted_back(preset, tmp_path, capsys):
+    needs = {"gymnasium": "gymnasium", "half-cheetah": "gymnasium", "pettingzoo": "mpe2",
+             "figure-eight": "libsumo"}  # fmt: skip
+    for name, module in needs.items():
+        if preset.startswith(name):
+            pytest.importorskip(module)
+    code, out, err = call(capsys, "show", preset)
+    assert (code, err) == (0, "")
+    (tmp_path / "mine.toml").write_text(out)
+    again = config.preset(str(tmp_path / "mine.toml")).mapping()
+    assert again | {"preset": preset} == config.preset(preset).mapping()
+
+
+def test_what_is_shown_is_what_would_be_trained_with_help_above_it(capsys):
+    code, out, _ = call(
+        capsys, "show", "demo", "--algorithm", "fedprox", "--rounds", 7, "--set",
+        "learner.d_local=0.5", "aggregation.reduce=trimmed-mean", "federation.clients_per_round=9",
+    )  # fmt: skip
+    assert code == 0
+    found = tomllib.loads(out)
+    assert found["algorithm"]["name"] == "fedprox"
+    assert (found["federation"]["rounds"], found["learner"]["d_local"]) == (7, 0.5)
+    lines = out.splitlines()
+    for name in ("d_local", "trim", "rounds", "mu", "seed"):
+        (at,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} = ")]
+        assert lines[at - 1].startswith("# ")
+    assert max(map(len, lines)) <= 100
+
+
+def test_settings_for_machines(capsys):
+    _, out, _ = call(capsys, "show", "demo", "--json")
+    assert '"inf"' in out  # JSON has no number for it
+    found = json.loads(out.replace('"inf"', "Infinity"))
+    assert found == config.preset("demo").mapping()
+    _, out, _ = call(capsys, "show", "demo", "--csv")
+    rows = {row["setting"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert rows["federation.clients"]["value"] == "60"
+    assert rows["federation.clients"]["help"].startswith("N: clients in the federation")
+
+
+def test_the_list_for_machines(capsys):
+    _, out, _ = call(capsys, "list", "--json")
+    found = json.loads(out)
+    assert found["presets"] == config.presets()
+    assert {"fedkl", "scaffold"} <= found["algorithms"].keys()
+    _, out, _ = call(capsys, "list", "--csv")
+    rows = [*csv.DictReader(io.StringIO(out))]
+    assert {"kind": "presets", "name": "demo", "summary": config.presets()["demo"]} in rows
+
+
+@pytest.mark.parametrize("columns", [100, 60, 40])
+def test_the_list_fits_any_screen(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, out, _ = call(capsys, "list")
+    assert max(map(len, out.splitlines())) <= columns
+    assert "…" not in out
+    assert "fedkl-anchored" in out
+
+
+def test_every_client_is_a_line_of_csv(capsys):
+    _, out, _ = call(capsys, "describe", "cartpole-gravity", "--csv")
+    rows = [*csv.DictReader(io.StringIO(out))]
+    assert len(rows) == 10
+    words = config.preset("cartpole-gravity").clients()
+    assert [float(row["gravity"]) for row in rows] == pytest.approx(words["gravity"])

@@ -1,0 +1,118 @@
+"""What the page on deployment shows can be used as it is."""
+
+import configparser
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import fedkl
+from fedkl.cli.parser import parser
+from fedkl.engines import Failure
+from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.requests import new_federation
+from fedkl.network.resident import Resident
+from fedkl.network.worker import own_world
+from fedkl.worlds import WORLDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def indented():
+    """The commands of fedkl's in the text, each in one line."""
+    text = PAGE.replace("\\\n", " ")
+    found = re.findall(r"^    (fedkl .*)$", text, re.MULTILINE)
+    return [re.sub(r"\s#.*", "", command) for command in found]
+
+
+def in_services():
+    yaml = pytest.importorskip("yaml")
+    services = yaml.safe_load(blocks("yaml")[0])["services"]
+    units = [read(unit)["Service"]["ExecStart"] for unit in blocks("ini")]
+    commands = re.findall(r"(?:/opt/fedkl/bin/)?(fedkl [^;']*)", "\n".join(units))
+    return [service["command"] for service in services.values()] + commands
+
+
+def read(unit):
+    reader = configparser.ConfigParser(interpolation=None)
+    reader.optionxform = str
+    reader.read_string(unit)
+    return reader
+
+
+def test_every_command_is_one_that_fedkl_understands():
+    commands = indented()
+    assert len(commands) >= 6
+    services = in_services()
+    assert len(services) == 6
+    for command in (*commands, *services):
+        program, *arguments = shlex.split(command)
+        assert program == "fedkl"
+        parser().parse_args(arguments)
+
+
+def test_the_units_are_units():
+    for unit in map(read, blocks("ini")):
+        assert unit.sections() == ["Unit", "Service", "Install"]
+        assert unit["Service"]["User"] == "fedkl"
+        assert "=" not in unit["Service"]["ReadWritePaths"]
+
+
+def test_each_container_sees_only_the_keys_that_it_needs():
+    yaml = pytest.importorskip("yaml")
+    (text,) = blocks("yaml")
+    compose = yaml.safe_load(text)
+    for name, service in compose["services"].items():
+        assert "ports" not in service
+        assert set(service["networks"]) <= compose["networks"].keys()
+        own = "./keys" if name == "server" else f"./{name}/keys"
+        assert f"{own}:/keys:ro" in service["volumes"]
+
+
+@pytest.fixture
+def worlds(monkeypatch):
+    """What an example registers is forgotten after the test."""
+    monkeypatch.setattr(WORLDS, "_classes", dict(WORLDS._classes))
+
+
+@pytest.mark.usefixtures("worlds")
+def test_a_world_of_ones_own_answers_the_server_that_knows_only_sizes(tmp_path):
+    for block in blocks("toml"):
+        (tmp_path / re.match(r"# ([\w.]+)", block)[1]).write_text(block)
+    config = fedkl.preset(str(tmp_path / "fleet.toml"))
+    assert config.world.name == "remote"
+    plugin = tmp_path / "own_world.py"
+    shutil.copy(ROOT / "examples/own_world.py", plugin)
+    own = own_world(tmp_path / "client.toml")
+    client = Resident(tmp_path / "state", 0, own, [plugin])
+    answers = fedkl.Federation(config, Asking(config, client)).evaluate(3, True, [0])
+    assert answers.shape == (1, 3)
+    assert (answers < 0).all()
+
+
+class Asking:
+    """An engine with one client that answers bytes with bytes."""
+
+    def __init__(self, config, client):
+        self.exchange, self.client = Exchange(config, new_federation()), client
+
+    def run(self, work, model, jobs, key):
+        for job in jobs:
+            at = Moment(0, 1, 0)
+            request = self.exchange.request(work, model, job, key, at)
+            assert b"gravity" not in request
+            answer = self.exchange.result(self.client.answer(request), work, model, job, at)
+            assert not isinstance(answer, Failure), answer
+            yield job.client, answer
+
+    def nothing(self, *_):
+        return {}
+
+    keep = saved = save = restore = report = close = nothing

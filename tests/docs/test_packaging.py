@@ -1,0 +1,95 @@
+"""What people install: the metadata, the container, the wheel, the notebooks."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_the_citation_is_of_this_version_and_of_the_papers_article():
+    text = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.search(rf"^version: {re.escape(PROJECT['version'])}$", text, re.M)
+    assert f"name: {PROJECT['authors'][0]['name']}" in text
+    doi = re.search(r"^    doi: (\S+)$", text, re.M)[1]
+    assert PROJECT["urls"]["Paper"] == f"https://doi.org/{doi}"
+    assert doi in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_container_installs_as_the_readme_says():
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    installs = re.findall(r"pip install .*$", text, re.M)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert installs
+    assert all(f"    {command}\n" in readme for command in installs)
+    least = re.match(r">=(.*)", PROJECT["requires-python"])[1]
+    assert f"FROM python:{least}-slim" in text
+
+
+def test_every_extra_is_in_the_readme():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for extra in PROJECT["optional-dependencies"]:
+        assert re.search(rf"^\|.*`{extra}`.* \|", readme, re.M), extra
+
+
+def test_every_file_that_a_page_is_made_of_is_packaged():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["fedkl"]
+    package = ROOT / "src/fedkl"
+    packaged = {path for pattern in patterns for path in package.glob(pattern)}
+    for path in package.rglob("*"):
+        if path.is_file() and path.suffix not in {".py", ".pyc"}:
+            assert path in packaged, path
+
+
+@pytest.mark.slow
+def test_the_wheel_trains_in_an_empty_environment(tmp_path):
+    # A build leaves files in its source, and what is on the path counts as installed.
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info"))
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=True)
+    python = str(place / "bin/python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheel_of = [*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(wheel_of, env=clean, check=True, timeout=600)
+    (wheel,) = tmp_path.glob("fedkl-*.whl")
+    subprocess.run([*pip, "install", f"{wheel}[report]"], env=clean, check=True, timeout=900)
+    for command in (
+        ["train", "probe-point", "--rounds", "2", "--run", "run"],
+        ["report", "run"],
+    ):
+        subprocess.run(
+            [place / "bin/fedkl", *command], cwd=tmp_path, env=clean, check=True, timeout=600
+        )
+    where = [python, "-c", "import fedkl; print(fedkl.__file__)"]
+    found = subprocess.run(where, cwd=tmp_path, env=clean, check=True, capture_output=True)
+    assert Path(found.stdout.decode().strip()).is_relative_to(place)
+    assert (tmp_path / "run/report.html").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["first_federation", "own_algorithm"])
+def test_the_notebooks_run(name, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    content = nbformat.read(ROOT / f"docs/notebooks/{name}.ipynb", as_version=4)
+    client = nbclient.NotebookClient(
+        content, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    outputs = [out for cell in content.cells for out in cell.get("outputs", [])]
+    assert outputs
+    assert not [out for out in outputs if out["output_type"] == "error"]

@@ -1,0 +1,306 @@
+"""The server's engine, with clients that answer by bytes and a carrier that does what it likes."""
+
+import jax
+import numpy as np
+import pytest
+
+import fedkl
+from fedkl.clients.carry import Trained
+from fedkl.clients.work import Train
+from fedkl.engines import Engine, Failure
+from fedkl.engines.in_process import InProcess
+from fedkl.errors import StalledError
+from fedkl.network.flower.carrier import Answer, LostError
+from fedkl.network.flower.engine import Flower, Screen
+from fedkl.network.flower.fleet import Fleet
+from fedkl.network.requests import new_federation, read_request
+from fedkl.network.resident import Resident
+from fedkl.server.loop import Federation
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+QUICK = {"evaluation__every": 100, "evaluation__clients": 1, "federation__retries": 0}
+
+
+class FakeCarrier:
+    """Client n is node 100 + n, and has answered as soon as it is asked."""
+
+    def __init__(self, folder, clients):
+        self.folder = folder
+        self.there = set(range(clients))
+        self.residents = {}
+        self.waiting = []
+        self.sent = 0
+        self.trained = []
+        """Requests to train, with the seconds that each has."""
+        self.tamper = lambda client, round, answer: [answer]
+        """What comes of an honest answer to train."""
+        self.late = set()
+        """Answers that come whether they are asked for or not."""
+        self.lost = 0
+        """How many more calls fail."""
+        self.closed = 0
+
+    def nodes(self):
+        self._fail()
+        return {100 + client: b"" for client in sorted(self.there)}
+
+    def push(self, parcels):
+        self._fail()
+        ids = []
+        for parcel in parcels:
+            client = parcel.node - 100
+            self.sent += 1
+            ids.append(str(self.sent))
+            if not parcel.blob:
+                self.waiting.append(Answer(ids[-1], parcel.node, client, b""))
+                continue
+            request = read_request(parcel.blob)
+            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
+            if isinstance(request.work, Train):
+                self.trained.append((request, parcel.seconds))
+                self.waiting += self.tamper(client, request.round, answer)
+            else:
+                self.waiting.append(answer)
+        return ids
+
+    def pull(self, ids):
+        """Also what nobody asked for any more."""
+        self._fail()
+        asked = {*ids, *self.late}
+        came = [answer for answer in self.waiting if answer.id in asked]
+        self.waiting = [answer for answer in self.waiting if answer.id not in asked]
+        return came
+
+    def close(self):
+        self.closed += 1
+
+    def _resident(self, client, data):
+        if client not in self.residents:
+            self.residents[client] = Resident(self.folder / str(client), client)
+        return self.residents[client].answer(data)
+
+    def _fail(self):
+        if self.lost:
+            self.lost -= 1
+            raise LostError("the relay has ended")
+
+
+@pytest.fixture
+def over(tmp_path):
+    """Makes a federation whose engine is Flower's, and its carrier; tells what was shown."""
+
+    def make(config, patience=0.2):
+        carrier = FakeCarrier(tmp_path, config.federation.clients)
+        lines = []
+        engine = Flower(config, new_federation(), patience, Screen(lines.append, lambda _: None))
+        federation = Federation(config, engine)
+        engine.start(Fleet(lambda: carrier, None, lines.append), 1)
+        return federation, carrier, lines
+
+    return make
+
+
+def same_bits(a, b):
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
+
+
+def without(config, absent):
+    """A federation in this process, after its rounds, where some clients fail to train in some."""
+
+    class Between(InProcess):
+        def run(self, work, model, jobs, key):
+            round = int(federation.state.round)
+            for client, answer in super().run(work, model, jobs, key):
+                gone = isinstance(answer, Trained) and absent(client, round)
+                yield client, Failure("gone") if gone else answer
+
+    federation = Federation(config)
+    federation.engine.__class__ = Between
+    list(federation)
+    return federation
+
+
+def test_it_is_an_engine(over, tiny):
+    federation, carrier, _ = over(tiny(**QUICK))
+    assert isinstance(federation.engine, Engine)
+    assert federation.engine.save() == {}
+    assert federation.engine.report() == {}
+    federation.engine.close()
+    federation.engine.close()
+    assert carrier.closed == 1
+
+
+@pytest.mark.parametrize("algorithm", ["fedkl", "scaffold"])
+def test_it_learns_the_same_bits_as_in_this_process(over, tiny, algorithm):
+    config = tiny(algorithm, **QUICK)
+    federation, carrier, lines = over(config)
+    records = list(federation)
+    assert same_bits(federation.state, without(config, lambda *_: False).state)
+    assert all(record["rejected"] == [] for record in records)
+    assert [request.round for request, _ in carrier.trained] == [0, 0, 1, 1, 2, 2]
+    turns = [request.turn for request, _ in carrier.trained]
+    assert sorted({*turns}) == turns
+    assert {seconds for _, seconds in carrier.trained} == {config.federation.deadline}
+    assert sum(line.startswith("2 of 2 clients answered in ") for line in lines) == 3
+
+
+def test_clients_hear_what_the_server_will_not_go_back_to(over, tiny):
+    federation, carrier, _ = over(tiny(**QUICK))
+    for _ in range(3):
+        federation.run_round()
+        federation.saved(max(0, int(federation.state.round) - 1))
+    assert [request.floor for request, _ in carrier.trained] == [0, 0, 0, 0, 1, 1]
+
+
+FAULTS = {
+    "never": (lambda a: [], "it did not answer within 0.2 s"),
+    "another node": (
+        lambda a: [a._replace(node=a.node + 1)],
+        "a node that is not its own answered for it",
+    ),
+    "a node that nobody knows": (
+        lambda a: [a._replace(node=None)],
+        "a node that is not its own answered for it",
+    ),
+    "damaged": (
+        lambda a: [a._replace(content=a.content[:-4] + b"abcd")],
+        "the reply is damaged: its checksum does not match",
+    ),
+    "nothing": (
+        lambda a: [a._replace(content=b"")],
+        "it is not a reply of fedkl, or a damaged one",
+    ),
+    "a sentence": (
+        lambda a: [a._replace(content="it failed: \x1b[31m no\nroom " + "x" * 500)],
+        "it failed: ?[31m no room " + "x" * 172 + "...",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_client_that_fails_is_left_out_as_if_it_were_not_there(over, tiny, fault):
+    config = tiny("scaffold", federation__deadline=0.2, **QUICK)
+    culprit = next(iter(over(config)[0]))["selected"][0]
+    change, reason = FAULTS[fault]
+    federation, carrier, _ = over(config)
+    carrier.tamper = lambda client, round, a: change(a) if client == culprit else [a]
+    records = list(federation)
+    assert records[0]["rejected"] == [{"client": culprit, "reason": reason}]
+    assert same_bits(federation.state, without(config, lambda c, _: c == culprit).state)
+
+
+def test_a_client_that_is_not_connected_is_left_out_and_not_asked_again(over, tiny):
+    config = tiny(**(QUICK | {"federation__retries": 3}))
+    culprit = next(iter(over(config)[0]))["selected"][0]
+    federation, carrier, lines = over(config)
+    carrier.there.remove(culprit)
+    records = list(federation)
+    assert records[0]["rejected"] == [{"client": culprit, "reason": "it is not connected"}]
+    assert culprit not in {request.client for request, _ in carrier.trained}
+    assert same_bits(federation.state, without(config, lambda c, _: c == culprit).state)
+    assert f"client {culprit} is gone (3 connected)" in lines
+
+
+def test_an_answer_that_comes_too_late_or_twice_is_not_heard(over, tiny):
+    config = tiny("scaffold", federation__deadline=0.2, **QUICK)
+    culprit = next(iter(over(config)[0]))["selected"][0]
+    federation, carrier, _ = over(config)
+    late = []
+
+    def tamper(client, round, answer):
+        if round == 0 and client == culprit:
+            late.append(answer)
+            carrier.late.add(answer.id)
+            return []
+        return [*(late if round else []), answer, answer]
+
+    carrier.tamper = tamper
+    records = list(federation)
+    assert late
+    assert [len(record["rejected"]) for record in records] == [1, 0, 0]
+    gone = without(config, lambda client, round: (client, round) == (culprit, 0))
+    assert same_bits(federation.state, gone.state)
+
+
+def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
+    federation, carrier, lines = over(tiny(federation__quorum=2, **QUICK))
+    federation.run_round()
+    state = federation.state
+    carrier.there = set()
+    with pytest.raises(StalledError, match=r"^only 0 of 2 clients are connected after 0.2 s, and "):
+        federation.run_round()
+    assert federation.state is state
+    assert "waiting for clients: 0 of clients " in " ".join(lines)
+    carrier.there = {0, 1, 2, 3}
+    federation.run_round()
+
+
+def test_nothing_starts_without_enough_clients(tmp_path, tiny):
+    config = tiny(**QUICK)
+    carrier = FakeCarrier(tmp_path, 1)
+    engine = Flower(config, new_federation(), 0.1, Screen(lambda _: None, lambda _: None))
+    sentence = r"only 1 of 4 clients are connected \(client 0\) after 0.1 s, and 2 are needed"
+    with pytest.raises(StalledError, match=sentence):
+        engine.start(Fleet(lambda: carrier, None, lambda _: None), 2)
+
+
+@pytest.mark.parametrize("during", ["asking", "waiting"])
+def test_a_server_of_flower_that_is_lost_is_started_again(over, tiny, during):
+    config = tiny(**(QUICK | {"federation__retries": 1}))
+    federation, carrier, lines = over(config)
+    federation.run_round()
+
+    def lose(client, round, answer):
+        carrier.lost = 1
+        return []
+
+    if during == "asking":
+        carrier.lost = 1
+    else:
+        carrier.tamper = lose
+        federation.engine.run(Train(), *_asked(federation))  # to see that it begins at once
+        assert carrier.lost == 1
+        carrier.lost = 0
+    carrier.tamper = lambda client, round, answer: [answer]
+    records = list(federation)
+    assert [record["rejected"] for record in records] == [[], []]
+    if during == "asking":
+        assert "the relay has ended; it is started again" in lines
+        assert carrier.closed == 1
+    assert same_bits(federation.state, without(config, lambda *_: False).state)
+
+
+def _asked(federation):
+    from fedkl.engines import Job
+    from fedkl.server.state import broadcast
+
+    words = np.zeros(2, np.uint32)
+    return broadcast(federation.state.model), [Job(0, words, round=1)], words
+
+
+def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
+    config = tiny(**(QUICK | {"federation__retries": 1}))
+    federation, carrier, lines = over(config)
+    model, jobs, words = _asked(federation)
+    answers = federation.engine.run(Train(), model, jobs, words)
+    carrier.lost = 1
+    assert list(answers) == [(0, Failure("what it was asked was lost", lost=True))]
+    assert lines[-2:] == [
+        "the relay has ended; it is started again",
+        "0 of 1 clients answered in 0.0 s",
+    ]
+
+
+def test_whoever_has_enough_closes_it(over, tiny):
+    federation, carrier, _ = over(tiny(**QUICK))
+    model, jobs, words = _asked(federation)
+    answers = federation.engine.run(Train(), model, jobs, words)
+    assert len(carrier.trained) == 1
+    answers.close()
+    assert len(carrier.waiting) == 1
+
+
+def test_an_episode_cannot_be_looked_at_from_afar(over, tiny):
+    federation, _, _ = over(tiny())
+    with pytest.raises(fedkl.UserError, match="the client's data, and never leaves it"):
+        federation.film(0, True)

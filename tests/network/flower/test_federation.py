@@ -1,0 +1,106 @@
+"""A real federation: a SuperLink and three SuperNodes on this machine, with TLS and keys."""
+
+import socket
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from left_behind import about, nothing_is_left_of
+
+import fedkl
+from fedkl.algorithms import ALGORITHMS
+from fedkl.network import keys
+from fedkl.network.flower.carrier import Parcel
+from fedkl.network.flower.engine import Flower, Screen
+from fedkl.network.flower.fleet import Fleet
+from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.requests import new_federation
+from fedkl.server.loop import Federation
+
+CLIENTS = 3
+TINY = {
+    "federation.clients": CLIENTS,
+    "federation.clients_per_round": CLIENTS,
+    "federation.rounds": 3,
+    "learner.iterations": 2,
+    "learner.steps": 64,
+    "learner.epochs": 2,
+    "learner.minibatch": 16,
+    "evaluation.every": 100,
+}
+ROUNDS = 2
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def compiled_alike():
+    """Here and in the clients' processes: quickly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        jax.config.update("jax_disable_most_optimizations", True)
+        jax.clear_caches()  # what other tests have compiled is not
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory, compiled_alike):
+    """Clients that serve one federation after the other."""
+    folder = tmp_path_factory.mktemp("federation")
+    folder.chmod(0o700)
+    keys.make(folder / "keys", CLIENTS)
+    link = SuperLink(folder / "flower", "127.0.0.1", free_port(), folder / "keys")
+    nodes = local_nodes(link.address, folder, folder / "keys", CLIENTS, [])
+    clients = LocalClients(nodes, print)
+    try:
+        found = Fleet(link.connect, keys.public_keys(folder / "keys"), print)
+        clients.start()
+        assert sorted(found.wait(range(CLIENTS), CLIENTS, 90)) == [0, 1, 2]
+        assert len(about(folder)) > 3 * CLIENTS
+        yield found
+        found.close()
+    finally:
+        clients.stop()
+        link.stop()
+    nothing_is_left_of(folder, 5)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by /proc")
+def test_over_the_network_every_algorithm_learns_the_bits_of_this_process(fleet):
+    # One test, so that one fleet serves all of them.
+    assert owners(fleet) == fleet.connected()
+    assert [name for name in ALGORITHMS if not learns_the_same(fleet, name)] == []
+
+
+def learns_the_same(fleet, algorithm):
+    """Whether an algorithm comes to the same state there and here."""
+    config = fedkl.preset("probe-point", algorithm, 0, TINY)
+    engine = Flower(config, new_federation(), 60, Screen(print, lambda _: None))
+    engine.start(fleet, CLIENTS)
+    here, there = Federation(config), Federation(config, engine)
+    for _ in range(ROUNDS):
+        record = there.run_round()
+        here.run_round()
+        assert record["rejected"] == []
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, there.state, here.state)))
+
+
+def owners(fleet):
+    """The node of each client, by what nodes say of themselves."""
+    ids = fleet.push([Parcel(node, b"", 60.0) for node in fleet.connected().values()])
+    found, end = {}, time.monotonic() + 60
+    while ids and time.monotonic() < end:
+        for answer in fleet.pull(ids):
+            ids.remove(answer.id)
+            assert answer.content == b""
+            found[answer.client] = answer.node
+        time.sleep(0.05)
+    return found

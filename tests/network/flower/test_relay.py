@@ -1,0 +1,154 @@
+"""The relay and the carrier, over a socket, with a Grid that is none of Flower's."""
+
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedkl.network.flower import frames, relay
+from fedkl.network.flower.carrier import Answer, LostError, Parcel, RelayCarrier
+
+
+class FakeGrid(Grid):
+    """Answers each message by what it says, backwards."""
+
+    def __init__(self):
+        self.sent = {}
+        self.gone = False
+        self.whole = True
+
+    def get_nodes(self):
+        self._check()
+        on, off = (SimpleNamespace(node_id=n, public_key=b"key", status=s)
+                   for n, s in ((5, "online"), (6, "offline")))  # fmt: skip
+        return [on, off]
+
+    def push_messages(self, messages):
+        self._check()
+        if len(messages) > 1 and not self.whole:
+            return []
+        ids = []
+        for message in messages:
+            i = str(len(self.sent))
+            self.sent[i] = message
+            message.metadata.__dict__["_message_id"] = i
+            message.metadata.__dict__["_src_node_id"] = 1
+            ids.append(i)
+        return [i if self.sent[i].metadata.dst_node_id != 66 else None for i in ids]
+
+    def pull_messages(self, ids):
+        self._check()
+        return [reply for i in ids for reply in self._reply(self.sent[i])]
+
+    def _reply(self, message):
+        blob = message.content["work"]["blob"]
+        if blob == b"poison":
+            raise ValueError("what is that")
+        if blob == b"later":
+            return []
+        if blob == b"fails":
+            return [Message(Error(8, "it was killed"), reply_to=message)]
+        if blob == b"strange":
+            return [Message(RecordDict({"else": ConfigRecord()}), reply_to=message)]
+        content = ConfigRecord({"blob": blob[::-1], "client": 3})
+        return [Message(RecordDict({"work": content}), reply_to=message)]
+
+    def _check(self):
+        if self.gone:
+            raise ConnectionError("refused")
+
+
+FakeGrid.__abstractmethods__ = frozenset()  # what the relay does not use
+
+
+@pytest.fixture
+def over(monkeypatch):
+    """A carrier and the grid at the other end."""
+    for name in ("task_id", "run_id", "node_id"):  # what Flower sets before it runs an app
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+    grid, ended = FakeGrid(), []
+    ours, theirs = socket.socketpair()
+
+    def serve():
+        with theirs:
+            try:
+                relay.serve(grid, theirs)
+            except ConnectionError as error:
+                ended.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    carrier = RelayCarrier(ours, lambda: None)
+    yield carrier, grid
+    carrier.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert bool(ended) == grid.gone
+
+
+def test_only_nodes_that_are_online_are_there(over):
+    carrier, _ = over
+    assert carrier.nodes() == {5: b"key"}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_parcels_go_out_and_answers_come_back_in_whatever_order(over, whole):
+    carrier, grid = over
+    grid.whole = whole
+    ids = carrier.push([Parcel(5, b"abc", 60.0), Parcel(66, b"no", 1.0), Parcel(7, b"later", 2.0)])
+    assert ids == ["0", "", "2"]
+    assert [m.metadata.ttl for m in grid.sent.values()] == [60.0, 1.0, 2.0]
+    assert {m.metadata.message_type for m in grid.sent.values()} == {"query"}
+    assert carrier.pull(["2", "0"]) == [Answer("0", 5, 3, b"cba")]
+
+
+def test_what_fails_is_a_sentence(over):
+    carrier, _ = over
+    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
+    assert carrier.pull(ids) == [
+        Answer("0", 5, None, "its app ended before it answered", lost=True),
+        Answer("1", 5, None, "its answer is not one of fedkl's"),
+        Answer("2", 5, 3, b"ba"),
+    ]
+
+
+def test_an_answer_that_cannot_be_read_spoils_no_other(over):
+    carrier, _ = over
+    ids = carrier.push([Parcel(5, b"poison", 60.0), Parcel(6, b"ab", 60.0)])
+    sentence = "its answer cannot be read: ValueError: what is that"
+    assert carrier.pull(ids) == [Answer("0", None, None, sentence), Answer("1", 6, 3, b"ba")]
+
+
+def test_without_the_superlink_the_carrier_is_lost(over):
+    carrier, grid = over
+    ids = carrier.push([Parcel(5, b"ab", 60.0)])
+    grid.gone = True
+    with pytest.raises(LostError, match=r"lost the SuperLink \(ConnectionError: refused\)"):
+        carrier.pull(ids)
+    with pytest.raises(LostError, match=r"the relay (has ended|cannot be reached)"):
+        carrier.nodes()
+
+
+def test_a_relay_that_is_silent_is_left_when_the_superlink_has_ended():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        carrier = RelayCarrier(ours, lambda: "Flower's superlink has ended")
+        with pytest.raises(LostError, match="Flower's superlink has ended"):
+            carrier.nodes()
+        carrier.close()
+
+
+def test_large_and_empty_bytes_arrive_as_they_were():
+    ours, theirs = socket.socketpair()
+    blobs = [b"", bytes(range(256)) * 20_000, b"x"]
+    thread = threading.Thread(target=frames.send, args=(ours, {"a": [1, "ü"]}, blobs))
+    with ours, theirs:
+        thread.start()
+        assert frames.receive(theirs) == frames.Frame({"a": [1, "ü"]}, blobs)
+        thread.join()
+        ours.close()
+        assert frames.receive(theirs) is None

@@ -1,0 +1,67 @@
+"""How a run is served is kept beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.network.flower.serving import Serving
+from fedkl.runs import SERVING, is_served
+
+NAME = "a" * 32
+
+
+def made(keys=None):
+    return Serving("10.0.0.1", 9092, keys, 0, False, 300.0, NAME)
+
+
+@pytest.mark.parametrize("keys", [None, Path("/k")])
+def test_what_was_written_is_read(tmp_path, keys):
+    made(keys).write(tmp_path)
+    assert Serving.read(tmp_path) == made(keys)
+
+
+def test_keys_are_found_from_wherever_the_run_is_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made(Path("k")).write(tmp_path)
+    assert Serving.read(tmp_path).keys == tmp_path / "k"
+
+
+WHOLE = f"""host = "a"
+port = 1
+keys = ""
+local = 0
+attached = false
+wait = 2.5
+federation = "{NAME}"
+"""
+
+
+def test_a_whole_file_is_read(tmp_path):
+    (tmp_path / SERVING).write_text(WHOLE)
+    assert Serving.read(tmp_path) == Serving("a", 1, None, 0, False, 2.5, NAME)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host = ",
+        "host = 3",
+        WHOLE.replace("port = 1", 'port = "b"'),
+        WHOLE.replace(NAME, "../../etc"),
+        WHOLE.replace("local = 0", "local = true"),
+        WHOLE.replace("wait = 2.5", "wait = 2"),
+        WHOLE.replace("attached = false\n", ""),
+        WHOLE + "more = 1\n",
+    ],
+)
+def test_a_damaged_file_is_answered_with_a_sentence(tmp_path, text):
+    (tmp_path / SERVING).write_text(text)
+    with pytest.raises(UserError, match=r"serving.toml is damaged: "):
+        Serving.read(tmp_path)
+
+
+def test_a_run_is_known_by_that_file(tmp_path):
+    assert not is_served(tmp_path)
+    made().write(tmp_path)
+    assert is_served(tmp_path)

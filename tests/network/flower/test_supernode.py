@@ -1,0 +1,172 @@
+"""Flower's process on a client is started with what it needs, and ends with all that it started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.network import asking
+from fedkl.network.asking import Place
+from fedkl.network.flower import place_file, supernode
+from fedkl.network.flower.node_log import Trouble
+from fedkl.network.flower.supernode import SuperNode
+
+# In the place of Flower's own: writes down how it was started, starts a process, and does as told.
+FAKE = """
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+child = subprocess.Popen(["/bin/sleep", "60"]).pid
+print("SuperNode ID: 1" if DO != "refused" else "[code: 2004] Failed to activate", flush=True)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if DO == "deaf" else signal.SIG_DFL)
+told = {"arguments": sys.argv[1:], "environment": dict(os.environ), "child": child}
+Path("told.new").write_text(json.dumps(told))
+os.rename("told.new", "told")
+if DO == "refused":
+    sys.exit(1)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """Makes a SuperNode that does not need a server."""
+    made = []
+
+    def make(do="wait", ca=None, key=None):
+        script = tmp_path / f"{do}.py"
+        script.write_text(f"DO = {do!r}\n{FAKE}")
+        monkeypatch.setattr(supernode, "_LAUNCH", (sys.executable, str(script)))
+        place = Place(tmp_path / "state", 3)
+        asking.private_folder(place.folder)
+        node = SuperNode("127.0.0.1:9", place, tmp_path / "state" / "flower", ca, key)
+        made.append(node)
+        return node
+
+    yield make
+    for node in made:
+        node.stop()
+
+
+def told(node):
+    """What the process was told; it may take a moment."""
+    path = node.log.parent / "told"
+    end = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return json.loads(path.read_text())
+
+
+def runs(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rsplit(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(number):
+    end = time.monotonic() + 5
+    while runs(number) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not runs(number)
+
+
+def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = node(ca=Path("ca.crt"), key=Path("client-3.key"))
+    assert not made.alive()
+    assert made.problem() is None
+    made.start()
+    found = told(made)
+    parent, folder, *arguments = found["arguments"]
+    assert (int(parent), folder) == (os.getpid(), str(tmp_path / "state" / "flower"))
+    assert arguments[:4] == ["--superlink", "127.0.0.1:9", "--host", "127.0.0.1"]
+    assert arguments[6:] == [
+        *("--root-certificates", str(tmp_path / "ca.crt")),
+        *("--auth-supernode-private-key", str(tmp_path / "client-3.key")),
+    ]
+    environment = found["environment"]
+    # What Flower starts is a shim of ours, or nothing.
+    assert environment["PATH"] == f"{folder}/bin"
+    names = {path.name for path in Path(folder, "bin").iterdir()}
+    assert names >= {"flower-superexec", "flwr-clientapp", "flwr-agentapp"}
+    assert environment["FEDKL_PATH"].startswith(str(Path(sys.executable).parent))
+    assert environment["FLWR_HOME"].startswith(folder)
+    monkeypatch.setenv(place_file.VARIABLE, environment[place_file.VARIABLE])
+    # Without a process to watch, the client ends with the one that started it.
+    assert place_file.read_place() == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
+    assert made.alive()
+    assert made.connected()
+    assert made.problem() is None
+    assert made.log.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_an_authority_there_is_neither_tls_nor_a_key(node):
+    made = node(key=Path("some.key"))
+    made.start()
+    assert told(made)["arguments"][-1] == "--insecure"
+    assert "--auth-supernode-private-key" not in told(made)["arguments"]
+
+
+@pytest.mark.parametrize("do", ["wait", "deaf"])
+def test_all_of_it_ends(node, monkeypatch, do):
+    monkeypatch.setattr(supernode, "ENDING", 0.3)
+    made = node(do)
+    made.start()
+    child = told(made)["child"]
+    assert runs(child)
+    made.stop()
+    assert gone(child)
+    assert not made.alive()
+    made.stop()
+
+
+def test_the_resident_process_ends_with_it(node):
+    made = node()
+    folder = made.place.folder
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom fedkl.network import asking\n"
+        "kept = asking.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as resident:
+        resident.stdout.readline()
+        made.start()
+        made.stop()
+        assert resident.wait(5) == -signal.SIGTERM
+
+
+def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
+    made = node("refused")
+    made.start()
+    first = told(made)["child"]
+    while made.alive():
+        time.sleep(0.02)
+    assert "does not know the key" in made.problem()
+    assert made.trouble().passing
+    assert not made.connected()
+    assert runs(first)
+    (made.log.parent / "told").unlink()
+    node("wait")  # from now on
+    made.start()
+    assert gone(first)
+    told(made)
+    assert made.connected()
+    assert made.problem() is None
+    os.kill(made._process.pid, signal.SIGKILL)
+    while made.alive():
+        time.sleep(0.02)
+    assert made.trouble() == Trouble("Flower's SuperNode was ended by signal 9", True)
+
+
+def test_a_folder_that_others_may_look_into_is_refused(node):
+    made = node()
+    made.log.parent.mkdir(mode=0o755)
+    with pytest.raises(UserError, match="closed to all others"):
+        made.start()

@@ -1,0 +1,189 @@
+"""A client stays connected: what has died is started again; what is hopeless is given up."""
+
+from pathlib import Path
+
+import pytest
+
+from fedkl.errors import UserError
+from fedkl.network.asking import Place
+from fedkl.network.flower import supervisor
+from fedkl.network.flower.node_log import Trouble
+from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.flower.supervisor import Supervisor
+
+REFUSED = Trouble("the key is refused", passing=True)
+OTHER = Trouble("the certificate is another's", passing=False)
+KILLED = Trouble("it was killed", passing=True)
+SILENT = Trouble("the server does not answer", passing=True)
+
+
+class Node(SuperNode):
+    """One whose state is set by the test."""
+
+    def __init__(self):
+        super().__init__("host:1", Place(Path("/none"), 0), Path("/none"), None, None)
+        self.starts = 0
+        self.runs = self.has_server = False
+        self.why = None
+
+    def start(self):
+        self.starts += 1
+        self.become(runs=True)
+
+    def become(self, runs=True, has_server=False, why=None):
+        self.runs, self.has_server, self.why = runs, has_server, why
+
+    def alive(self):
+        return self.runs
+
+    def connected(self):
+        return self.runs and self.has_server
+
+    def trouble(self):
+        return self.why
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes when the test says so."""
+
+    class Clock:
+        now = 1000.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(supervisor, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def watched(clock):
+    node, said = Node(), []
+    made = Supervisor(node, said.append)
+    made.start()
+    return made, node, said
+
+
+def test_it_says_once_that_it_is_connected(watched):
+    made, node, said = watched
+    assert not made.look()
+    node.become(has_server=True)
+    assert made.look()
+    assert made.look()
+    assert said == ["connected to host:1"]
+    assert node.starts == 1
+
+
+def test_a_server_that_goes_and_comes_is_said_and_nothing_is_started(watched, clock):
+    made, node, said = watched
+    node.become(has_server=True)
+    made.look()
+    node.become(why=SILENT)
+    for _ in range(3):
+        clock.now += 1000
+        assert not made.look()
+    node.become(has_server=True)
+    assert made.look()
+    assert said == [
+        "connected to host:1",
+        "lost the connection to host:1: the server does not answer; trying again",
+        "connected again to host:1",
+    ]
+    assert node.starts == 1
+
+
+def test_one_that_died_is_started_again_after_a_pause(watched, clock):
+    made, node, said = watched
+    node.become(has_server=True)
+    made.look()
+    node.become(runs=False, why=KILLED)
+    made.look()
+    clock.now += 2.9
+    made.look()
+    assert node.starts == 1
+    clock.now += 0.2
+    made.look()
+    assert node.starts == 2
+    node.become(has_server=True)
+    made.look()
+    assert said == [
+        "connected to host:1",
+        "lost the connection to host:1: it was killed; trying again",
+        "connected again to host:1",
+    ]
+
+
+def until_started(made, node, clock):
+    """Seconds until it is started again."""
+    start, before = clock.now, node.starts
+    while node.starts == before:
+        made.look()
+        clock.now += 0.5
+    return clock.now - start
+
+
+def test_once_connected_it_tries_for_ever_but_not_so_often(watched, clock):
+    made, node, said = watched
+    node.become(has_server=True)
+    made.look()
+    pauses = []
+    for _ in range(40):
+        node.become(runs=False, why=REFUSED)
+        pauses.append(until_started(made, node, clock))
+    assert pauses[0] < 5
+    assert pauses[-1] > 29
+    assert len(said) == 2
+
+
+def test_a_key_that_stays_refused_is_given_up_after_a_while(watched, clock):
+    made, node, said = watched
+    start = clock.now
+
+    def refuse():
+        while True:
+            node.become(runs=False, why=REFUSED)
+            until_started(made, node, clock)
+            made.look()  # while it starts nobody knows what is wrong
+
+    with pytest.raises(UserError, match=r"cannot join host:1: the key is refused, for 70 s \(see"):
+        refuse()
+    assert 70 < clock.now - start < 80
+    assert node.starts > 10
+    assert said == ["the key is refused; trying again"]
+
+
+def test_a_server_that_never_answers_is_given_up_after_a_while(watched, clock):
+    made, node, _ = watched
+    node.become(why=SILENT)
+    made.look()
+    clock.now += 71
+    with pytest.raises(UserError, match="the server does not answer, for 70 s"):
+        made.look()
+
+
+def test_one_that_is_slow_to_start_is_not_given_up(watched, clock):
+    made, node, said = watched
+    clock.now += 1000
+    assert not made.look()
+    node.become(has_server=True)
+    assert made.look()
+    assert said == ["connected to host:1"]
+
+
+def test_what_is_hopeless_is_given_up_at_once(watched):
+    made, node, said = watched
+    node.become(runs=False, why=OTHER)
+    with pytest.raises(UserError, match="cannot join host:1: the certificate is another's"):
+        made.look()
+    assert said == []
+
+
+def test_what_is_hopeless_may_change_once_it_was_connected(watched, clock):
+    made, node, said = watched
+    node.become(has_server=True)
+    made.look()
+    node.become(runs=False, why=OTHER)
+    until_started(made, node, clock)
+    assert said[-1] == "lost the connection to host:1: the certificate is another's; trying again"

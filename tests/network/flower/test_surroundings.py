@@ -1,0 +1,26 @@
+"""Flower's processes find each other, keep to their folder and call nobody."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from fedkl.network.flower.surroundings import surroundings
+
+
+def test_flower_finds_its_own_commands_and_calls_nobody(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/somewhere/else")
+    monkeypatch.setenv("MINE", "kept")
+    found = surroundings(tmp_path / "home")
+    assert found["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/somewhere/else"]
+    for command in ("flower-supernode", "flower-superexec", "flwr-clientapp"):
+        assert shutil.which(command, path=found["PATH"])
+    assert found["FLWR_HOME"] == str(tmp_path / "home")
+    assert found["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert found["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert found["MINE"] == "kept"
+
+
+def test_what_a_user_has_set_for_flower_is_not_for_us(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_LOG_LEVEL", "DEBUG")
+    assert "FLWR_LOG_LEVEL" not in surroundings(tmp_path)

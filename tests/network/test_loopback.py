@@ -1,0 +1,235 @@
+"""Training over messages gives the same bits as training in this process, whatever happens."""
+
+import jax
+import numpy as np
+import pytest
+
+import fedkl
+from fedkl.algorithms import ALGORITHMS
+from fedkl.arrays import to_arrays
+from fedkl.clients.carry import Trained
+from fedkl.clients.work import Train
+from fedkl.engines import Failure
+from fedkl.heterogeneity import Measurement
+from fedkl.network.replies import read_reply
+from fedkl.network.requests import read_request
+from fedkl.server.loop import Federation
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+REACHER = {
+    "federation.clients": 3,
+    "federation.clients_per_round": 2,
+    "federation.rounds": 2,
+    "learner.iterations": 2,
+    "learner.steps": 100,
+    "learner.epochs": 1,
+    "learner.hidden": [4],
+    "critic.hidden": [4],
+    "critic.epochs": 1,
+    "evaluation.clients": 1,
+    "evaluation.every": 100,
+    "evaluation.episodes": 2,
+}
+LOCAL = {
+    "evaluation__clients": 1,
+    "evaluation__every": 100,
+    "federation__critic": "local",
+    "federation__observation_statistics": "local",
+    "federation__reward_statistics": "local",
+}
+
+
+def same_bits(a, b):
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
+
+
+def here(config, rounds=None):
+    """A federation in this process after some rounds."""
+    federation = Federation(config)
+    for _ in range(config.federation.rounds if rounds is None else rounds):
+        federation.run_round()
+    return federation
+
+
+def deceived(config, tamper):
+    """A federation in this process whose answers are tampered with, after all its rounds."""
+
+    class Between(fedkl.engines.InProcess):
+        def run(self, work, model, jobs, key):
+            round = int(federation.state.round)
+            for client, answer in super().run(work, model, jobs, key):
+                yield client, tamper(client, round, answer)
+
+    federation = Federation(config)
+    federation.engine.__class__ = Between
+    list(federation)
+    return federation
+
+
+def keys_that_leave(engine):
+    return {name for _, reply in engine.sent for name in read_reply(reply).result}
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_every_algorithm_learns_the_same_bits(tiny, over, algorithm):
+    config = tiny(algorithm, evaluation__every=100, evaluation__clients=1)
+    federation, engine = over(config)
+    records = list(federation)
+    assert same_bits(federation.state, here(config).state)
+    assert all(record["rejected"] == [] for record in records)
+    assert engine.save() == {}
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_a_tiny_reacher_learns_the_same_bits(over, algorithm):
+    config = fedkl.preset("reacher-both", algorithm, 0, REACHER)
+    federation, _ = over(config)
+    list(federation)
+    assert same_bits(federation.state, here(config).state)
+
+
+@pytest.mark.parametrize("algorithm", ["fedkl", "scaffold"])
+def test_what_stays_on_the_client_is_kept_there(tiny, over, algorithm):
+    """Every process is made anew for every message, so all it knows is on its disk."""
+    config = tiny(algorithm, federation__rounds=5, **LOCAL)
+    federation, engine = over(config)
+    engine.lost = {0, 1, 2, 3}
+    list(federation)
+    assert same_bits(federation.state, here(config).state)
+    assert not [k for k in keys_that_leave(engine) if "critic" in k or "observations" in k]
+
+
+def test_the_personal_part_of_a_policy_stays_at_home(tiny, over):
+    config = tiny(federation__personal="action-bias", federation__rounds=4)
+    federation, engine = over(config)
+    list(federation)
+    assert same_bits(federation.state, here(config).state)
+    biases = {k for k in keys_that_leave(engine) if "biases" in k and "policy" in k}
+    assert biases == {"update.model.policy.network.biases.0"}
+
+
+def test_a_server_that_goes_back_to_an_older_checkpoint_finds_the_clients_there(tiny, over):
+    config = tiny("scaffold", federation__rounds=6, **LOCAL)
+    federation, engine = over(config)
+    for _ in range(3):
+        federation.run_round()
+    saved = federation.save()
+    rows = {client: dict(row) for client, row in saved.rows.items()}
+    for _ in range(2):
+        federation.run_round()
+    resumed, second = over(config, engine.exchange.federation)
+    resumed.restore(saved.arrays, rows)
+    list(resumed)
+    assert int(resumed.state.round) == 6
+    assert same_bits(resumed.state, here(config).state)
+    assert second.folder == engine.folder
+
+
+def test_clients_forget_only_what_the_server_will_not_go_back_to(tiny, over):
+    config = tiny("scaffold", federation__rounds=8, federation__clients_per_round=1, **LOCAL)
+    federation, engine = over(config)
+    for _ in range(7):
+        federation.run_round()
+        saved = federation.save()
+        kept = (saved.arrays, {client: dict(row) for client, row in saved.rows.items()})
+        federation.saved(int(federation.state.round))
+    federation.run_round()
+    for client in range(4):
+        states = list((engine.folder / str(client)).rglob("*.safetensors"))
+        assert len(states) <= 3
+    resumed, _ = over(config, engine.exchange.federation)
+    resumed.restore(*kept)
+    resumed.run_round()
+    assert same_bits(resumed.state, federation.state)
+
+
+def test_a_state_whose_update_was_rejected_is_not_gone_on_from(tiny, over, tmp_path):
+    config = tiny("scaffold", federation__rounds=6, federation__retries=0, **LOCAL)
+    culprit = next(iter(over(config)[0]))["selected"][0]
+
+    def reject(client, round, answer):
+        rejected = (client, round) in {(culprit, 0), (culprit, 3)}
+        return Failure("a lie") if rejected else answer
+
+    federation, engine = over(config, folder="again")
+    engine.tamper = reject
+    records = list(federation)
+    assert {"client": culprit, "reason": "a lie"} in records[0]["rejected"]
+    assert same_bits(federation.state, deceived(config, reject).state)
+
+
+def test_a_client_that_is_asked_again_starts_from_its_own_state_once_more(tiny, over):
+    config = tiny("scaffold", federation__rounds=4, federation__retries=1, **LOCAL)
+    federation, engine = over(config)
+
+    def once():
+        asked = set()
+
+        def tamper(client, round, answer):
+            if not isinstance(answer, Trained):
+                return answer
+            first = (client, round) not in asked
+            asked.add((client, round))
+            return Failure("try again") if first and round % 2 else answer
+
+        return tamper
+
+    engine.tamper = once()
+    list(federation)
+    assert same_bits(federation.state, deceived(config, once()).state)
+    requests = [read_request(request) for request, _ in engine.sent]
+    assert len({request.turn for request in requests}) == len(requests)
+    trained = [request for request in requests if isinstance(request.work, Train)]
+    assert [sum(r.round == t for r in trained) for t in range(4)] == [2, 4, 2, 4]
+    twice = {(r.client, r.round): r.since for r in trained if r.round == 3}
+    assert all(sum((r.client, r.round) == k for r in trained) == 2 for k in twice)
+    assert {r.since for r in trained if (r.client, r.round) in twice} == {*twice.values()}
+
+
+def test_evaluation_and_measurement_are_what_they_are_in_this_process(tiny, over):
+    config = tiny(heterogeneity__every=1, world__spread=0.3)
+    (federation, engine), local = over(config), Federation(config)
+    federation.run_round()
+    local.run_round()
+    for deterministic in (False, True):
+        ours, theirs = (f.evaluate(5, deterministic) for f in (federation, local))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    ours, theirs = (f.measure().measurements for f in (federation, local))
+    assert sorted(ours) == [0, 1, 2, 3]
+    for client in ours:
+        for a, b in zip(ours[client], theirs[client], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3)
+    measured = [
+        read_reply(y).result for x, y in engine.sent if read_request(x).work.name == "measure"
+    ]
+    assert len(measured) == 8
+    assert {name for result in measured for name in result} == {*Measurement._fields}
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_no_episode_and_no_observation_leaves_a_client(tiny, over, algorithm):
+    config = tiny(algorithm, federation__rounds=1, evaluation__clients=1)
+    federation, engine = over(config)
+    federation.run_round()
+    model = set(to_arrays(federation.state.model))
+    each = {"kl_local", "distance_global", "guarded", "steps", "train_return", "step_scale"}
+    for name in keys_that_leave(engine):
+        place, _, rest = name.partition(".")
+        if place == "update" and rest.startswith("model."):
+            assert rest.removeprefix("model.") in model
+        elif place == "update":
+            assert rest == "weight" or rest.startswith("message")
+        elif place == "metrics":
+            assert rest in each or rest.startswith("coefficients.")
+        else:
+            # The returns of an evaluation are one array without a name.
+            assert name == ""
+    # Only what an algorithm itself sends, and counts, may hold observations.
+    assert config.algorithm.observations_sent == 0
+
+
+def test_an_episode_cannot_be_looked_at_from_afar(tiny, over):
+    federation, engine = over(tiny())
+    with pytest.raises(fedkl.UserError, match="the client's data, and never leaves it"):
+        federation.film(0, True)
+    assert engine.sent == []

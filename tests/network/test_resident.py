@@ -1,0 +1,292 @@
+"""A client answers every message: with a result, or with one sentence."""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+import tomli_w
+from toy_worlds import Points
+
+import fedkl
+from fedkl.clients.work import Evaluate, Train
+from fedkl.engines import Failure, Job
+from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.reasons import without_paths
+from fedkl.network.replies import read_reply
+from fedkl.network.requests import new_federation, read_request, write_request
+from fedkl.network.resident import Resident
+from fedkl.randomness import Purpose, key_for, words_of
+from fedkl.server.loop import Federation
+from fedkl.server.starting import first_states
+from fedkl.server.state import at_the_server, broadcast
+from fedkl.worlds import WORLDS
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+TWIN = """
+from typing import ClassVar
+import jax.numpy as jnp
+from fedkl.worlds import PointTarget, register_world
+from fedkl.settings import setting
+
+@register_world
+class MyRobot(PointTarget):
+    name: ClassVar[str] = "my-robot"
+    wish: float = setting(2.0, "what it wants")
+
+    def alike(self, n):
+        rows = super().alike(n)
+        return rows | {"target": rows["target"] * 0 + self.wish}
+"""
+BROKEN = """
+from typing import ClassVar
+from fedkl.worlds import PointTarget, register_world
+
+@register_world
+class Broken(PointTarget):
+    name: ClassVar[str] = "broken-robot"
+
+    def reset(self, params, key):
+        open("/nowhere/secret/calibration.bin")
+"""
+WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
+SIZES = {"observation_size": 1, "action_size": 1, "horizon": 1}
+
+
+class Server:
+    """Asks one client, and reads what comes back."""
+
+    def __init__(self, config, federation=None):
+        self.exchange = Exchange(config, federation or new_federation())
+        self.model = broadcast(at_the_server(first_states(config)[0]))
+        self.turns = itertools.count(1)
+
+    def request(self, work=None, client=0, since=0, **at):
+        moment = Moment(**({"round": 0, "turn": next(self.turns), "floor": 0} | at))
+        job = Job(client, WORDS, since)
+        return self.exchange.request(work or Train(), self.model, job, WORDS, moment)
+
+    def ask(self, resident, work=None, client=0, since=0, **at):
+        work = work or Train()
+        data = self.request(work, client, since, **at)
+        asked = read_request(data)
+        moment = Moment(asked.round, asked.turn, asked.floor)
+        job = Job(client, WORDS, since)
+        return self.exchange.result(resident.answer(data), work, self.model, job, moment)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """What plugins register here is gone afterwards."""
+    monkeypatch.setattr(WORLDS, "_classes", dict(WORLDS._classes))
+    monkeypatch.setattr("fedkl.plugins._loaded", {})
+
+
+@pytest.fixture
+def remote(tiny):
+    """A config whose server knows sizes only."""
+
+    def make(**settings):
+        values = tiny(**settings).mapping()
+        return fedkl.config.from_mapping(values | {"world": {"name": "remote", **SIZES}})
+
+    return make
+
+
+def same_bits(a, b):
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
+
+
+def test_the_same_request_gives_the_same_bytes(tiny, tmp_path):
+    server = Server(tiny())
+    data = server.request()
+    first, second = (Resident(tmp_path / name, 0).answer(data) for name in "ab")
+    assert first == second
+    assert read_reply(first).failure == ""
+
+
+def test_a_late_request_does_not_undo_a_newer_one(tiny, tmp_path):
+    server, resident = Server(tiny()), Resident(tmp_path, 0)
+    assert not isinstance(server.ask(resident, turn=5), Failure)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+    assert "newer request" in server.ask(resident, turn=4).reason
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
+    assert not isinstance(server.ask(resident, turn=5), Failure)
+
+
+def test_a_config_with_an_infinite_setting_arrives(tiny, tmp_path):
+    server = Server(tiny(federation__max_statistics_factor=np.inf))
+    assert server.ask(Resident(tmp_path, 0), Evaluate(3, True)).shape == (3,)
+
+
+def test_looking_leaves_nothing_on_the_disk(tiny, tmp_path):
+    server, resident = Server(tiny()), Resident(tmp_path, 0)
+    assert server.ask(resident, Evaluate(3, True)).shape == (3,)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"client": 1}, "this is client 0, not client 1"),
+        ({"since": 1, "round": 1}, "state after round 1 is not on its disk"),
+        ({"since": 2, "round": 1}, "round 2 is not over yet"),
+    ],
+)
+def test_what_a_client_refuses(tiny, tmp_path, asked, reason):
+    assert reason in Server(tiny()).ask(Resident(tmp_path, 0), **asked).reason
+
+
+def test_a_client_that_is_not_one_of_the_federation_refuses(tiny, tmp_path):
+    found = Server(tiny()).ask(Resident(tmp_path, 4), client=4)
+    assert found.reason == "client 4 is not one of 0 to 3"
+
+
+def test_anything_is_answered(tiny, tmp_path):
+    resident = Resident(tmp_path, 0, limit=100_000)
+    for data in (b"", b"hello", bytes(1000), b"x" * 100_001):
+        reply = read_reply(resident.answer(data))
+        assert reply.failure
+        assert (reply.client, reply.result) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"config": "seed ="}, "the config is not TOML"),
+        ({"config": "sed = 1"}, "sed is not a setting"),
+        ({"key": np.zeros(3, np.uint32)}, "the key is of another kind"),
+        ({"model": {}}, "the model is not as its config says"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(tiny, tmp_path, changes, reason):
+    request = read_request(Server(tiny()).request())._replace(**changes)
+    reply = read_reply(Resident(tmp_path, 0).answer(write_request(request)))
+    assert reason in reply.failure
+    assert (reply.federation, reply.turn) == (request.federation, request.turn)
+
+
+def test_an_answer_for_another_turn_round_or_federation_does_not_count(tiny, tmp_path):
+    config = tiny()
+    server, resident = Server(config), Resident(tmp_path, 0)
+    work, job = Evaluate(2, True), Job(0, WORDS)
+    reply = resident.answer(server.request(work, turn=7, round=1))
+
+    def read(exchange, job, *at):
+        return exchange.result(reply, work, server.model, job, Moment(*at))
+
+    assert read(server.exchange, job, 1, 7, 0).shape == (2,)
+    assert read(server.exchange, job, 1, 8, 0).reason == "it answered for another turn"
+    assert read(server.exchange, job, 2, 7, 0).reason == "it answered for another round"
+    assert read(server.exchange, Job(1, WORDS), 1, 7, 0).reason == "it answered for another client"
+    other = Exchange(config, new_federation())
+    assert read(other, job, 1, 7, 0).reason == "it answered for another federation"
+    assert "not a reply" in server.exchange.result(b"", work, server.model, job, Moment(1, 7, 0))[0]
+
+
+def test_clients_that_share_a_world_cannot_be_alone(tmp_path):
+    values = fedkl.preset("figure-eight").mapping()
+    request = read_request(Server(fedkl.preset("probe-point")).request())
+    data = write_request(request._replace(config=tomli_w.dumps(values)))
+    reply = read_reply(Resident(tmp_path, 0).answer(data))
+    assert "are in one simulation, which a client of a network cannot run alone" in reply.failure
+
+
+def test_files_that_a_server_names_are_not_run(tiny, tmp_path):
+    plugin = tmp_path / "theirs.py"
+    plugin.write_text("raise RuntimeError('it was run')")
+    request = read_request(Server(tiny()).request(Evaluate(2, True)))
+    config = request.config.replace("plugins = []", f'plugins = ["{plugin}"]')
+    assert config != request.config
+    reply = read_reply(
+        Resident(tmp_path / "0", 0).answer(write_request(request._replace(config=config)))
+    )
+    assert reply.failure == ""
+
+
+def test_an_error_is_one_line_and_the_client_lives_on(tiny, tmp_path, registered, capsys, remote):
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(BROKEN)
+    resident = Resident(tmp_path / "0", 0, {"name": "broken-robot"}, [plugin])
+    server = Server(remote())
+    reason = server.ask(resident).reason
+    assert reason == "FileNotFoundError: [Errno 2] No such file or directory: '(a path)'"
+    assert "Traceback" in capsys.readouterr().err
+    assert server.ask(resident).reason == reason
+
+
+def test_paths_are_nobodys_business():
+    assert without_paths("cannot read /home/me/x.py: gone") == "cannot read (a path): gone"
+    assert without_paths("'~/x' ../y and/or 3 m/s") == "'(a path)' (a path) and/or 3 m/s"
+
+
+def test_a_plugin_that_is_not_there_is_said_without_its_path(tiny, tmp_path):
+    resident = Resident(tmp_path, 0, plugins=[tmp_path / "none.py"])
+    assert Server(tiny()).ask(resident).reason == "the plugin (a path) is not a file"
+
+
+def test_a_world_that_only_clients_have_cannot_be_trained_here(remote):
+    with pytest.raises(fedkl.UserError, match="only on the clients of a network"):
+        Federation(remote())
+
+
+def test_a_client_without_a_world_says_so(remote, tmp_path):
+    reason = Server(remote()).ask(Resident(tmp_path, 0)).reason
+    assert reason == "it was given no world of its own, and the server has none for it"
+
+
+def test_clients_with_worlds_of_their_own_train_a_server_that_knows_only_sizes(
+    remote, over, tmp_path, registered
+):
+    """Three robots want 1.0, so the policy's mean goes there."""
+    plugin = tmp_path / "robot.py"
+    plugin.write_text(TWIN)
+    config = remote(
+        federation__clients=3,
+        federation__clients_per_round=3,
+        federation__rounds=6,
+        learner__iterations=6,
+        evaluation__every=100,
+    )
+    fedkl.plugins.load_plugin(plugin)
+    worlds = {n: {"name": "my-robot", "wish": 1.0} for n in range(3)}
+    federation, engine = over(config, worlds=worlds)
+    records = list(federation)
+    assert all(record["rejected"] == [] for record in records)
+    mean = federation.state.model.policy(np.zeros((1, 1))).mode()
+    assert float(mean[0, 0]) == pytest.approx(1.0, abs=0.3)
+    assert not any(b"my-robot" in request for request, _ in engine.sent)
+
+
+def test_the_row_of_a_world_of_ones_own_is_that_of_a_lone_client(remote, tmp_path, registered):
+    """The world's own table is drawn for one client, whatever its number in the federation."""
+    world = {"name": "probe-point", "clients": {"target": 3.0}}
+    resident = Resident(tmp_path, 2, world)
+    returns = Server(remote()).ask(resident, Evaluate(2, True), client=2)
+    assert returns == pytest.approx(-9.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("world", "theirs"),
+    [
+        ({"name": "reacher"}, "observations of size 11 and actions of size 2"),
+        ({"name": "probe-bandit"}, "observations of size 1 and 3 discrete actions"),
+    ],
+)
+def test_a_world_of_other_sizes_is_refused(remote, tmp_path, world, theirs):
+    reason = Server(remote()).ask(Resident(tmp_path, 0, world)).reason
+    ours = "observations of size 1 and actions of size 1"
+    assert reason == f"its world has {theirs}, and the model is for {ours}"
+
+
+@pytest.mark.usefixtures("toys", "registered")
+def test_a_simulator_on_the_host_gives_the_same_bits_as_in_this_process(tmp_path, remote):
+    WORLDS.register(Points)
+    server, resident = Server(remote()), Resident(tmp_path, 1, {"name": "test-solo-points"})
+    with Federation(replace(remote(), world=Points())) as local:
+        ((_, there),) = local.engine.run(Train(), server.model, [Job(1, WORDS)], WORDS)
+    try:
+        assert same_bits(server.ask(resident, client=1), there)
+    finally:
+        resident.close()

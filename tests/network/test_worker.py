@@ -1,0 +1,199 @@
+"""The process of a client: started by the first message, and again after it died."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fedkl.clients.work import Train
+from fedkl.engines import Job
+from fedkl.errors import UserError
+from fedkl.network import asking
+from fedkl.network.asking import GoneError, NoAnswerError, Place, ask, deliver, ensure
+from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.replies import read_reply
+from fedkl.network.resident import Resident
+from fedkl.network.worker import own_world
+from fedkl.randomness import Purpose, key_for, words_of
+from fedkl.server.starting import first_states
+from fedkl.server.state import at_the_server, broadcast
+
+WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
+SLOW = """
+import time
+from typing import ClassVar
+from fedkl.worlds import PointTarget, register_world
+
+@register_world
+class Slow(PointTarget):
+    name: ClassVar[str] = "slow-robot"
+
+    def reset(self, params, key):
+        time.sleep(60)
+        return super().reset(params, key)
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    made = Place(tmp_path / "clients", 0)
+    yield made
+    asking.stop(made)
+    assert asking.alive(made.folder) is None
+
+
+def request_of(config, round=0, turn=1):
+    exchange = Exchange(config, "ab" * 16)
+    model = broadcast(at_the_server(first_states(config)[0]))
+    return exchange.request(Train(), model, Job(0, WORDS), WORDS, Moment(round, turn, 0))
+
+
+def gone(process):
+    """Whether a process ends within a few seconds."""
+    for _ in range(500):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, place, tmp_path):
+    data = request_of(tiny())
+    here = Resident(tmp_path / "here", 0).answer(data)
+    assert ask(ensure(place), data, 120) == here
+    first = asking.alive(place.folder)
+    assert ensure(place) == place.socket
+    assert asking.alive(place.folder) == first
+    os.kill(first, signal.SIGKILL)
+    assert gone(first)
+    with pytest.raises(NoAnswerError):
+        ask(place.socket, data, 5)
+    assert ask(ensure(place), data, 120) == here
+    assert asking.alive(place.folder) != first
+    modes = {path.name: path.stat().st_mode & 0o777 for path in place.folder.iterdir()}
+    assert modes.pop("ab" * 16) == 0o700
+    assert {*modes.values()} == {0o600}
+    assert place.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_process_that_is_killed_at_work_gives_no_answer_and_the_next_one_does(
+    tiny, place, tmp_path
+):
+    plugin, world = tmp_path / "slow.py", tmp_path / "client.toml"
+    plugin.write_text(SLOW)
+    world.write_text('[world]\nname = "slow-robot"\n')
+    slow = place._replace(world=world, plugins=(plugin,))
+    data, path = request_of(tiny()), ensure(slow)
+    killer = threading.Timer(3.0, lambda: os.kill(asking.alive(place.folder), signal.SIGKILL))
+    killer.start()
+    start = time.monotonic()
+    with pytest.raises(GoneError, match="cannot be reached"):
+        ask(path, data, 60)
+    assert time.monotonic() - start < 30
+    assert read_reply(deliver(place, data, 120)).failure == ""
+
+
+def test_a_message_is_delivered_although_the_process_is_killed_at_work(tiny, place, tmp_path):
+    """The plugin sleeps once, and the file that says so is left behind."""
+    plugin, world, slept = (tmp_path / name for name in ("slow.py", "client.toml", "slept"))
+    once = f"from pathlib import Path; slept = Path({str(slept)!r})"
+    once += "; seconds = 0 if slept.exists() else 60; slept.touch(); time.sleep(seconds)"
+    plugin.write_text(SLOW.replace("time.sleep(60)", once))
+    world.write_text('[world]\nname = "slow-robot"\n')
+
+    def kill():
+        while not slept.exists():
+            time.sleep(0.05)
+        os.kill(asking.alive(place.folder), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    reply = deliver(place._replace(world=world, plugins=(plugin,)), request_of(tiny()), 120)
+    killer.join()
+    assert read_reply(reply).failure == ""
+
+
+def test_a_process_that_dies_again_and_again_is_given_up(tiny, place, tmp_path):
+    plugin = tmp_path / "deadly.py"
+    plugin.write_text("import os\nos._exit(3)")
+    with pytest.raises(NoAnswerError, match="died 3 times before it answered"):
+        deliver(place._replace(plugins=(plugin,)), request_of(tiny()), 120)
+
+
+def test_messages_at_once_start_one_process(place):
+    with ThreadPoolExecutor(4) as threads:
+        paths = list(threads.map(lambda _: ensure(place), range(4)))
+    assert paths == [place.socket] * 4
+    log = (place.folder / asking.LOG).read_text()
+    assert log == ""
+    assert asking.alive(place.folder) is not None
+
+
+def test_nonsense_and_those_who_hang_up_do_not_end_it(place):
+    path = ensure(place)
+    for nonsense in (b"", b"hello"):
+        assert "not a request" in read_reply(ask(path, nonsense, 60)).failure
+    with pytest.raises(NoAnswerError):
+        ask(path, b"hello", 1e-4)
+    assert "not a request" in read_reply(ask(path, b"again", 60)).failure
+
+
+def test_sigterm_ends_it_and_leaves_no_socket(place):
+    ensure(place)
+    process = asking.alive(place.folder)
+    os.kill(process, signal.SIGTERM)
+    assert gone(process)
+    assert not place.socket.exists()
+
+
+def test_it_ends_with_the_process_that_it_watches(place):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        ensure(place._replace(watch=other.pid))
+        process = asking.alive(place.folder)
+        other.kill()
+        assert gone(process)
+
+
+def test_it_does_not_stay_if_what_it_watches_is_gone_already(place):
+    with subprocess.Popen([sys.executable, "-c", ""]) as other:
+        other.wait()
+    with contextlib.suppress(NoAnswerError):
+        ensure(place._replace(watch=other.pid))
+    for _ in range(500):
+        if asking.alive(place.folder) is None:
+            return
+        time.sleep(0.01)
+    pytest.fail("it is still there")
+
+
+def test_a_second_process_for_the_same_client_does_not_start(place):
+    ensure(place)
+    command = [sys.executable, "-m", "fedkl.network.worker", str(place.directory), "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: another process serves client 0")
+
+
+def test_a_world_that_cannot_be_read_is_said_at_once(place, tmp_path):
+    with pytest.raises(NoAnswerError, match="did not come up: error: the client's world"):
+        ensure(place._replace(world=tmp_path / "none.toml"))
+
+
+def test_a_clients_own_world_is_a_table(tmp_path):
+    assert own_world(None) is None
+    path = tmp_path / "client.toml"
+    path.write_text('[world]\nname = "x"\nclients = {gravity = 3}\n')
+    assert own_world(path) == {"name": "x", "clients": {"gravity": 3}}
+    for text, reason in (("a = 1", r"no table \[world\]"), ("a =", "cannot be read")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=reason):
+            own_world(path)

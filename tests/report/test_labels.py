@@ -1,0 +1,131 @@
+"""What runs are called beside each other."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from fedkl.report import load_runs, records
+from fedkl.report.labels import labels
+from fedkl.report.style import BLACK, BLUE, colours
+
+
+def config(which: str = "fedkl", seed: int = 0, **tables: dict[str, Any]) -> dict[str, Any]:
+    own: dict[str, Any] = {"algorithm": {"name": which}, "world": {"name": "reacher"}, "seed": seed}
+    for name, table in tables.items():
+        own[name] = own.get(name, {}) | table
+    return own
+
+
+def test_runs_that_differ_in_their_seed_alone_are_called_by_their_algorithm() -> None:
+    assert labels([config(seed=0), config(seed=1), config("fedavg", 0)]) == [
+        "fedkl",
+        "fedkl",
+        "fedavg",
+    ]
+
+
+def test_what_follows_from_the_algorithm_is_not_named() -> None:
+    configs = [
+        config("fedkl", algorithm={"d_global": 0.1}, learner={"d_local": 0.01}),
+        config("fedprox", algorithm={"mu": 0.1}, learner={"d_local": 0.02}),
+    ]
+    assert labels(configs) == ["fedkl", "fedprox"]
+
+
+def test_what_differs_between_runs_of_one_algorithm_is_named() -> None:
+    configs = [
+        config(algorithm={"d_global": d}, learner={"d_local": x})
+        for d in (0.1, 0.3)
+        for x in (0.01, 0.02)
+    ]
+    assert labels(configs) == [
+        "fedkl d_global=0.1 d_local=0.01",
+        "fedkl d_global=0.1 d_local=0.02",
+        "fedkl d_global=0.3 d_local=0.01",
+        "fedkl d_global=0.3 d_local=0.02",
+    ]
+    # Beside them one without such a setting is called by what it has.
+    assert labels([*configs, config("fedavg", learner={"d_local": 0.02})])[-1] == (
+        "fedavg d_local=0.02"
+    )
+
+
+def test_another_world_is_always_named() -> None:
+    configs = [config("fedkl"), config("fedavg", world={"name": "pendulum"})]
+    assert labels(configs) == ["fedkl world=reacher", "fedavg world=pendulum"]
+
+
+def test_a_setting_that_an_older_version_did_not_have_tells_nothing() -> None:
+    assert labels([config(learner={"guard": True}), config(seed=1)]) == ["fedkl", "fedkl"]
+
+
+@pytest.mark.parametrize("name", ["preset", "plugins", "tuned_on"])
+def test_where_a_config_comes_from_tells_nothing(name: str) -> None:
+    assert labels([config() | {name: ["a"]}, config() | {name: ["b"]}]) == ["fedkl", "fedkl"]
+
+
+def test_long_values_are_numbered() -> None:
+    many = [config(world={"clients": {"gravity": [*range(n, n + 30)]}}) for n in (0, 5, 0)]
+    assert labels(many) == ["fedkl gravity=#1", "fedkl gravity=#2", "fedkl gravity=#1"]
+
+
+def _with(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    import tomllib
+
+    values = tomllib.loads((path / "config.toml").read_text())
+    change(values)
+    (path / "config.toml").write_text(tomli_w.dumps(values))
+    return path
+
+
+def test_any_runs_are_grouped_by_what_differs_and_none_counts_twice(
+    make_run: Callable[..., Path], make_comparison: Callable[..., Path]
+) -> None:
+    comparison = make_comparison(["fedkl", "fedavg"], [0, 1], rounds=3)
+
+    def tighter(values: dict[str, Any]) -> None:
+        values["algorithm"]["d_global"] = 0.01
+
+    alone = [_with(make_run(f"tight{s}", "fedkl", s, 3), tighter) for s in (0, 1)]
+    runs = load_runs(comparison, *alone, comparison / "fedkl-seed0")
+    assert len(runs) == 6
+    rows = records(runs)
+    assert [(row["label"], row["algorithm"], row["algorithm.d_global"]) for row in rows] == [
+        ("fedkl d_global=0.05", "fedkl", 0.05),
+        ("fedavg", "fedavg", None),
+        ("fedkl d_global=0.01", "fedkl", 0.01),
+    ]
+    assert all(row["seeds"] == 2 for row in rows)
+    assert rows[0]["final_low"] <= rows[0]["final"] <= rows[0]["final_high"]
+
+
+def test_a_folder_of_runs_is_reported_like_a_comparison(
+    tmp_path: Path, make_run: Callable[..., Path]
+) -> None:
+    for seed in (0, 1):
+        make_run(f"runs/fedkl-{seed}", "fedkl", seed, 3)
+    assert [run.algorithm for run in load_runs(tmp_path / "runs")] == ["fedkl", "fedkl"]
+
+
+def test_every_cell_of_a_sweep_has_a_colour_of_its_own() -> None:
+    cells = [f"fedkl d_global={n}" for n in range(40)]
+    assert len(set(colours(cells).values())) == 40
+    assert list(colours(["mine", "fedkl"]).values()) == [BLACK, BLUE]
+
+
+def test_of_very_many_groups_figures_show_those_that_ended_highest() -> None:
+    from types import SimpleNamespace
+
+    from fedkl.report.groups import drawn
+
+    groups: Any = [
+        SimpleNamespace(algorithm=str(n), evaluated=n != 3, finals=lambda n=n: [float(n % 7)])
+        for n in range(20)
+    ]
+    assert drawn(groups[:12]) == groups[:12]
+    # 6, 13; 5, 12, 19; 4, 11, 18; 10, 17; and the first two of those that ended at 2.
+    shown = [group.algorithm for group in drawn(groups)]
+    assert shown == ["2", "4", "5", "6", "9", "10", "11", "12", "13", "17", "18", "19"]

@@ -1,0 +1,87 @@
+"""Whether rounds gain less where G < 0: on logs whose answer is known."""
+
+import numpy as np
+import pytest
+
+from fedkl.reproduce.negative_potential import CASES, correlation, gap, judge, stages
+
+
+def client(number, g, alignment):
+    return {"client": number, "learning_potential": g, "alignment": alignment}
+
+
+def log_of(gains, marks, aligned):
+    """Two clients of three are selected; the third, whose G is very low, is not."""
+    total, records = -100.0, []
+    for t, (gain, mark, a) in enumerate(zip(gains, marks, aligned, strict=True), start=1):
+        total += gain
+        measured = [client(0, -1.0 if mark else 2.0, a), client(1, 3.0, a), client(2, -9.0, -9.0)]
+        records.append(
+            {"round": t, "return_mean": total, "selected": [0, 1], "heterogeneity": measured}
+        )
+    return records
+
+
+def judged(*logs):
+    return judge({"noise-0.4": dict(enumerate(logs))}, {"noise-0.4": "noise"})
+
+
+def test_a_round_is_marked_by_the_least_g_of_those_selected():
+    log = log_of([0, 1, 2], [False, True, False], [1.0, 1.0, 1.0])
+    rows = judged(log).rows
+    assert [row["learning_potential_least"] for row in rows] == [2.0, -1.0, 2.0]
+    assert [row["learning_potential_mean"] for row in rows] == [2.5, 1.0, 2.5]
+    assert [row["gain"] for row in rows] == [None, 1.0, 2.0]
+
+
+def test_the_gap_is_found_within_stages_although_marks_come_late():
+    stage = stages([{"seed": 0, "round": t} for t in range(2, 42)])
+    assert np.unique(stage, return_counts=True)[1].tolist() == [10] * 4
+    marked = (np.arange(40) % 10 < stage * 2).astype(float)
+    # Later stages gain less, for everybody; a mark costs 0.5.
+    gain = 10.0 - 3 * stage - 0.5 * marked
+    assert gap(gain, marked, stage) == pytest.approx(-0.5)
+    assert gain[marked == 1].mean() - gain[marked == 0].mean() < -2
+
+
+def test_a_gap_is_unknown_where_all_rounds_of_a_stage_are_alike():
+    assert np.isnan(gap(np.ones(4), np.array([1.0, 1, 0, 0]), np.array([0, 0, 1, 1])))
+
+
+def test_a_perfect_predictor_correlates_with_the_gain_and_an_idle_one_does_not():
+    rng = np.random.default_rng(0)
+    gains = rng.normal(size=61)
+    text = judged(log_of(gains, gains < -1, gains), log_of(gains, gains < -1, gains)).text
+    g, alignment = (line for line in text.splitlines() if " < 0 for a selected" in line)
+    assert alignment.endswith("| 1 [1, 1] |")
+    low, high = g.rsplit("[", 1)[1].rstrip("] |").split(", ")
+    assert 0 < float(low) < float(high) < 1  # only the sign of G follows the gain
+
+
+def test_the_correlation_of_what_does_not_vary_is_unknown():
+    assert np.isnan(correlation(np.zeros(3), np.arange(3.0)))
+
+
+def test_rounds_without_evaluation_or_measurement_are_left_out():
+    log = log_of([0, 1, 2, 3], [False] * 4, [1.0] * 4)
+    log[2]["return_mean"] = None
+    log[1]["heterogeneity"] = None
+    finding = judged(log)
+    assert [row["gain"] for row in finding.rows] == [None, 1.0, None, None]
+    assert finding.text == "Too few rounds to compare.\n"
+
+
+def test_the_case_is_the_papers_noise():
+    (case,) = CASES.values()
+    assert case.preset == "reacher-dynamics"
+    assert case.settings["heterogeneity.every"] == 1
+
+
+def test_the_figure_has_a_curve_for_each_seed_and_a_line_for_each_marked_round():
+    logs = [log_of(np.ones(12), np.arange(12) % 4 == 0, np.ones(12)) for _ in range(3)]
+    figure = judged(*logs).draw()
+    curves, scatters = (part.get_axes() for part in figure.subfigs)
+    assert len(curves) == 3
+    assert len(scatters) == 2
+    # Three marked rounds, and the curve.
+    assert [len(axes.lines) for axes in curves] == [4, 4, 4]
