@@ -71,17 +71,18 @@ def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.fixture(scope="module")
 def quick_compilation() -> Iterator[None]:
-    """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast.
 
-
-@pytest.fixture
-def nothing_compiled() -> None:
-    """For tests that compare bits with another process: what `quick_compilation` has compiled is
-    found again without it, and gives other bits."""
-    jax.clear_caches()
+    Code that was compiled otherwise gives other bits, so nothing compiled comes in from the tests
+    before or goes on to the tests after, and the processes that tests start compile alike.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="module", autouse=True)

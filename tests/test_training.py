@@ -388,14 +388,12 @@ def kill_until_finished(start, run, kills, generator):
     return hits
 
 
-@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_killed_twice_at_random_moments_a_run_ends_the_same(tiny, tmp_path, child, algorithm):
     _killed_run_ends_the_same(tiny, tmp_path, child, algorithm, kills=2, rounds=100)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_killed_twenty_times_at_random_moments_a_run_ends_the_same(
     tiny, tmp_path, child, algorithm

@@ -99,7 +99,7 @@ def test_when_nobody_is_there_to_work_a_sentence_says_so(cluster, tiny, monkeypa
 
 
 @pytest.fixture
-def troubled(tiny, nothing_compiled):
+def troubled(tiny):
     """Makes configs whose clients' work comes to a bad end."""
 
     def make(trouble):

@@ -68,7 +68,6 @@ def counting():
 
 @pytest.fixture(scope="module")
 def here(counting):
-    jax.clear_caches()  # as `nothing_compiled`
     return Trained(counting)
 
 

@@ -88,7 +88,7 @@ def config(tiny):
 
 
 @pytest.fixture
-def here(config, tmp_path, nothing_compiled) -> Path:
+def here(config, tmp_path) -> Path:
     run = training.create(config, tmp_path / "here")
     training.go_on(run, silent, silent)
     return run.path

@@ -65,7 +65,6 @@ def gone(process):
     return False
 
 
-@pytest.mark.usefixtures("nothing_compiled")
 def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, place, tmp_path):
     data = request_of(tiny())
     here = Resident(tmp_path / "here", 0).answer(data)

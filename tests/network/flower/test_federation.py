@@ -41,18 +41,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def compiled_alike():
-    """Here and in the clients' processes: quickly."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-        jax.config.update("jax_disable_most_optimizations", True)
-        jax.clear_caches()  # what other tests have compiled is not
-        yield
-        jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory, compiled_alike):
+def fleet(tmp_path_factory, quick_compilation):
     """Clients that serve one federation after the other."""
     folder = tmp_path_factory.mktemp("federation")
     folder.chmod(0o700)
