@@ -33,8 +33,8 @@ def groups_of(places: list[str]) -> list[Group]:
         label, _, path = place.rpartition("=")
         groups = grouped(load_runs(Path(path)))
         for group in groups:
-            parts = [label, group.algorithm if len(groups) > 1 or not label else ""]
-            found.append(replace(group, algorithm=" ".join(filter(None, parts))))
+            parts = [label, group.label if len(groups) > 1 or not label else ""]
+            found.append(replace(group, label=" ".join(filter(None, parts))))
     return found
 
 
@@ -72,7 +72,7 @@ def markdown(panels: dict[str, list[Group]], target: float | None) -> str:
             (row,) = table(group.counted)
             cells = [
                 title,
-                group.algorithm,
+                group.label,
                 str(group.last_round),
                 f"{samples(group.counted[0])[-1]:.2f}",
                 f"{megabytes(group.counted[0])[-1]:.1f}",

@@ -54,7 +54,7 @@ def better(own: FloatArray, other: FloatArray) -> str:
 
 def markdown(alike: Group, groups: list[Group]) -> str:
     """The table: final return, what of the price is won back, and how surely."""
-    finals = {group.algorithm: group.finals() for group in groups}
+    finals = {group.label: group.finals() for group in groups}
     top, base = alike.finals(), finals[BASE]
     price = float(iqm(top) - iqm(base))
     against = [name for name in BASELINES if name in finals]
@@ -98,10 +98,10 @@ def main() -> None:
     args = parser.parse_args()
     alike, groups = grouped(load_runs(args.iid)), grouped(load_runs(args.heterogeneous))
     for where, found in (args.iid, alike), (args.heterogeneous, groups):
-        if BASE not in [group.algorithm for group in found]:
+        if BASE not in [group.label for group in found]:
             parser.error(f"{where} holds no run of {BASE}")
-    (top,) = [group for group in alike if group.algorithm == BASE]
-    top = replace(top, algorithm=ALIKE)
+    (top,) = [group for group in alike if group.label == BASE]
+    top = replace(top, label=ALIKE)
     print(markdown(top, groups))
     draw(top, groups, args.picture)
 

@@ -123,7 +123,7 @@ def report(case, path, warn):
         warn("the report says that it is not finished")
     returns = [(r.clients.tolist(), r.returns.tolist()) for r in run.client_returns()]
     series = [run.series(n).tobytes() for n in ("return_mean", "kl_local", "bytes_up", "seconds")]
-    return run.algorithm, run.seed, run.config, returns, series, run.summary
+    return run.label, run.seed, run.config, returns, series, run.summary
 
 
 def check(case, path, warn):

@@ -32,6 +32,7 @@ ORDER = [
     "engines",
     "server",
     "trust",
+    "presets",
     "config",
     "provenance",
     "trainable",

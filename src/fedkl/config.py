@@ -1,8 +1,8 @@
 """A run's config: read, checked, resolved.
 
 A config is a TOML file or a preset. Presets may build on others (`extends`) and may say what is
-different for an algorithm (`[per_algorithm.fedprox.algorithm]`); the resolved config, which a run
-directory keeps, has neither.
+different for an algorithm (`[per_algorithm.fedprox.algorithm]`), see `fedkl.presets`; the resolved
+config, which a run directory keeps, has neither.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedkl import settings
+from fedkl import presets, settings
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
 from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.sharing import NONE
 from fedkl.plugins import load_plugin
-from fedkl.runs import files, strict_toml
+from fedkl.runs import strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
@@ -45,8 +44,6 @@ _GROUPS = {
 _NAMED = {"algorithm": ALGORITHMS, "world": WORLDS, "selection": SELECTORS}
 _DEFAULTS = {"selection": "uniform"}
 _TABLES = {*_GROUPS, *_NAMED, "aggregation"}
-SHORTHANDS = {"gym": ("gymnasium", "id"), "pettingzoo": ("pettingzoo", "module")}
-"""What `gym:CartPole-v1` stands for: a preset, and the setting of its world that says which."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ def plugins_of(values: Mapping[str, Any]) -> list[str]:
     Raises:
         UserError: what it names are no files.
     """
-    return _strings(values.get("plugins", []), "plugins")
+    return presets.strings(values.get("plugins", []), "plugins")
 
 
 def preset(
@@ -175,29 +172,20 @@ def preset(
     for key, given in (("seed", seed), ("algorithm.name", algorithm), ("plugins", plugins or None)):
         if given is not None and key in set:
             raise UserError(f"{key} is given twice: as {set[key]!r} and as {given!r}")
-    layers = [*_layers(name).values()]
-    values = reduce(_merged, layers)
-    files = [str(Path(p).resolve()) for p in (*_united(layers, "plugins"), *plugins)]
+    layers = [*presets.layers(name).values()]
+    values = reduce(presets.merged, layers)
+    files = [str(Path(p).resolve()) for p in (*presets.united(layers, "plugins"), *plugins)]
     for path in files:
         load_plugin(Path(path))
-    values = _for_algorithm(layers, algorithm or _which("algorithm", _table(values, "algorithm")))
-    values |= {"preset": name, "plugins": files, "tuned_on": _united(layers, "tuned_on")}
+    which = algorithm or _which("algorithm", presets.table(values, "algorithm"))
+    ALGORITHMS[which]
+    values = presets.for_algorithm(layers, which)
+    values |= {"preset": name, "plugins": files, "tuned_on": presets.united(layers, "tuned_on")}
     if seed is not None:
         values["seed"] = seed
     for key, value in set.items():
         _set(values, key, value)
     return from_mapping(values)
-
-
-def presets() -> dict[str, str]:
-    """Name and one line about each preset."""
-    files = [f.name for f in _preset_folder().iterdir() if f.name.endswith(".toml")]
-    names = sorted(name.removesuffix(".toml") for name in files)
-    return {
-        name: _parse(_preset_text(name), name).get("summary", "")
-        for name in names
-        if not name.startswith("_")
-    }
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -286,53 +274,6 @@ def _check(config: Config) -> None:
         )
 
 
-def _layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """What a preset or file extends, then itself, each by its name or absolute path.
-
-    What two files extend is there once, below both: else the second would undo what the first says.
-
-    Args:
-        name: the preset or file.
-        within: what extends it, and what extends that.
-    """
-    kind, _, which = name.partition(":")
-    if kind in SHORTHANDS and which:
-        base, key = SHORTHANDS[kind]
-        return _layers(base, within) | {name: {"world": {key: which}}}
-    path = Path(name).resolve() if name.endswith(".toml") else None
-    identity = name if path is None else str(path)
-    if identity in within:
-        raise UserError(f"{name} extends itself, by way of {', '.join(within)}")
-    if path is not None:
-        if not path.is_file():
-            raise UserError(f"there is no config file '{name}'")
-        try:
-            text = files.read_bytes(path, strict_toml.LARGEST).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"the config file {name} cannot be read: {error}") from error
-        values = _parse(text, name)
-        if "plugins" in values:
-            plugins = _strings(values["plugins"], f"{name}: plugins")
-            values["plugins"] = [str(path.parent / plugin) for plugin in plugins]
-    else:
-        # A name that starts with an underscore is a part that presets share.
-        part = bool(within) and (_preset_folder() / f"{name}.toml").is_file()
-        if name not in presets() and not part:
-            short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())
-            hint = did_you_mean(name, presets())
-            raise UserError(
-                f"there is no preset '{name}'{hint}; there is: {', '.join(presets())}, and {short}"
-            )
-        values = _parse(_preset_text(name), name)
-    values.pop("summary", None)
-    layers: dict[str, dict[str, Any]] = {}
-    for other in _strings(values.pop("extends", []), f"{name}: extends"):
-        if path is not None and other.endswith(".toml"):
-            other = str(path.parent / other)
-        layers |= _layers(other, (*within, identity))
-    return layers | {identity: values}
-
-
 def _meant(name: str) -> str:
     """What somebody may have meant by a setting that there is not: a group, or one in a group."""
     homes = [g for g, cls in _GROUPS.items() if name in settings.defaults(cls)]
@@ -341,91 +282,14 @@ def _meant(name: str) -> str:
     return did_you_mean(name, [*(f.name for f in fields(TopLevel)), *_TABLES])
 
 
-def _united(layers: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
-    """All that any of the layers lists under a name."""
-    result: list[Any] = []
-    for layer in layers:
-        if not isinstance(entries := layer.get(name, []), list):
-            raise UserError(f"{name} must be a list, not {entries!r}")
-        result += [entry for entry in entries if entry not in result]
-    return result
-
-
-def _strings(value: Any, where: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise UserError(f"{where} must be a list of strings, not {value!r}")
-    return value
-
-
-def _for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
-    """The layers merged as they stand for one algorithm.
-
-    Each layer's `per_algorithm` part belongs to that layer, so that a file can overrule what a
-    preset it extends says of an algorithm. Settings given for another algorithm, or for a world
-    that a later layer replaces, are left out.
-    """
-    ALGORITHMS[which]
-    result: dict[str, Any] = {}
-    named = None
-    for layer in layers:
-        layer = dict(layer)
-        per_algorithm = _table(layer, "per_algorithm")
-        del layer["per_algorithm"]
-        special = _table(per_algorithm, which)
-        table = _table(layer, "algorithm")
-        named = table.get("name", named)
-        layer["algorithm"] = (table if named == which else {}) | {"name": which}
-        world = result.get("world", {}).get("name")
-        if _table(layer, "world").get("name", world) != world:
-            result["world"] = {}
-        result = _merged(_merged(result, layer), special)
-    return result
-
-
-def _parse(text: str, name: str) -> dict[str, Any]:
-    try:
-        return strict_toml.parse(text)
-    except ValueError as error:
-        raise UserError(f"{name} is not valid TOML: {error}") from error
-
-
-def _preset_folder() -> Any:
-    return resources.files("fedkl") / "presets"
-
-
-def _preset_text(name: str) -> str:
-    return (_preset_folder() / f"{name}.toml").read_text(encoding="utf-8")
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any], depth: int = 3) -> dict[str, Any]:
-    """Tables, groups, and the words of `[world.clients]` one by one.
-
-    How a word is drawn is replaced whole: half a table of it would say something else.
-    """
-    result = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        merge = both and depth > 1
-        result[key] = _merged(result[key], value, depth - 1) if merge else value
-    return result
-
-
-def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The table `name` of values, made if it is not there."""
-    table = values.setdefault(name, {})
-    if not isinstance(table, dict):
-        raise UserError(f"{name} must be a table of settings, not {table!r}")
-    return table
-
-
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     if key.startswith(f"{TABLE}."):  # a word may have dots of its own
-        world = _table(values, "world")
+        world = presets.table(values, "world")
         word = {key.removeprefix(f"{TABLE}."): value}
-        world["clients"] = _table(world, "clients") | word
+        world["clients"] = presets.table(world, "clients") | word
         return
     *group, name = key.split(".")
     if len(group) > 1:
         raise UserError(f"{key} is not a setting; settings are of the form group.name")
-    table = _table(values, group[0]) if group else values
+    table = presets.table(values, group[0]) if group else values
     table[name] = value

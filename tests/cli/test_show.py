@@ -8,10 +8,10 @@ import tomllib
 import pytest
 from commands import call
 
-from fedkl import config
+from fedkl import config, presets
 
 
-@pytest.mark.parametrize("preset", sorted(config.presets()))
+@pytest.mark.parametrize("preset", sorted(presets.summaries()))
 def test_what_is_shown_can_be_pasted_back(preset, tmp_path, capsys):
     needs = {"gymnasium": "gymnasium", "half-cheetah": "gymnasium", "pettingzoo": "mpe2",
              "figure-eight": "libsumo"}  # fmt: skip
@@ -55,11 +55,11 @@ def test_settings_for_machines(capsys):
 def test_the_list_for_machines(capsys):
     _, out, _ = call(capsys, "list", "--json")
     found = json.loads(out)
-    assert found["presets"] == config.presets()
+    assert found["presets"] == presets.summaries()
     assert {"fedkl", "scaffold"} <= found["algorithms"].keys()
     _, out, _ = call(capsys, "list", "--csv")
     rows = [*csv.DictReader(io.StringIO(out))]
-    assert {"kind": "presets", "name": "demo", "summary": config.presets()["demo"]} in rows
+    assert {"kind": "presets", "name": "demo", "summary": presets.summaries()["demo"]} in rows
 
 
 @pytest.mark.parametrize("columns", [100, 60, 40])

@@ -107,7 +107,7 @@ def test_a_folder_of_runs_is_reported_like_a_comparison(
 ) -> None:
     for seed in (0, 1):
         make_run(f"runs/fedkl-{seed}", "fedkl", seed, 3)
-    assert [run.algorithm for run in load_runs(tmp_path / "runs")] == ["fedkl", "fedkl"]
+    assert [run.label for run in load_runs(tmp_path / "runs")] == ["fedkl", "fedkl"]
 
 
 def test_every_cell_of_a_sweep_has_a_colour_of_its_own() -> None:
@@ -122,10 +122,10 @@ def test_of_very_many_groups_figures_show_those_that_ended_highest() -> None:
     from fedkl.report.groups import drawn
 
     groups: Any = [
-        SimpleNamespace(algorithm=str(n), evaluated=n != 3, finals=lambda n=n: [float(n % 7)])
+        SimpleNamespace(label=str(n), evaluated=n != 3, finals=lambda n=n: [float(n % 7)])
         for n in range(20)
     ]
     assert drawn(groups[:12]) == groups[:12]
     # 6, 13; 5, 12, 19; 4, 11, 18; 10, 17; and the first two of those that ended at 2.
-    shown = [group.algorithm for group in drawn(groups)]
+    shown = [group.label for group in drawn(groups)]
     assert shown == ["2", "4", "5", "6", "9", "10", "11", "12", "13", "17", "18", "19"]

@@ -18,7 +18,7 @@ from fedkl.report.table import run_row
 def test_a_run(make_run: Callable[..., Path]) -> None:
     path = make_run(rounds=5, seed=3, every=2)
     (run,) = load_runs(path)
-    assert (run.algorithm, run.seed, run.name, run.finished) == ("fedkl", 3, "run", True)
+    assert (run.label, run.seed, run.name, run.finished) == ("fedkl", 3, "run", True)
     assert run.rounds.tolist() == [1, 2, 3, 4, 5]
     assert np.isfinite(run.series("return_mean")).tolist() == [False, True, False, True, False]
     assert len(list(run.client_returns())) == 2
@@ -33,7 +33,7 @@ def test_a_comparison_keeps_the_order_of_its_algorithms(
     make_comparison: Callable[..., Path],
 ) -> None:
     runs = load_runs(make_comparison(["fmarl", "fedavg"], [10, 9], rounds=2))
-    assert [(r.algorithm, r.seed) for r in runs] == [
+    assert [(r.label, r.seed) for r in runs] == [
         ("fmarl", 9),
         ("fmarl", 10),
         ("fedavg", 9),

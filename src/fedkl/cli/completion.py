@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedkl import config
+from fedkl import presets
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console
 from fedkl.cli.parser import parser
@@ -25,7 +25,7 @@ def completion(options: argparse.Namespace) -> None:
 
     algorithms = [*ALGORITHMS]
     names = {
-        "preset": [*config.presets()],
+        "preset": [*presets.summaries()],
         "algorithm": algorithms,
         "algorithms": algorithms,
         "experiment": [*EXPERIMENTS],

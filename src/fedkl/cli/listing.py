@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fedkl import config, tables
+from fedkl import presets, tables
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console, output
 from fedkl.plugins import load_plugin
@@ -20,7 +20,7 @@ def list_(options: argparse.Namespace) -> None:
         load_plugin(path)
     # What it is, where it is asked for, and its names.
     kinds = (
-        ("presets", "", config.presets()),
+        ("presets", "", presets.summaries()),
         ("algorithms", "algorithm.name", _summaries(ALGORITHMS)),
         ("worlds", "world.name", _summaries(WORLDS)),
         ("reducers", "aggregation.reduce", _summaries(REDUCERS)),

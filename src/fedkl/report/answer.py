@@ -31,14 +31,14 @@ def answer(groups: Sequence[Group]) -> str:
         return _alone(best)
     ends = sorted({group.last_round for group in groups})
     if len(ends) > 1:
-        reached = ", ".join(f"{group.algorithm} {group.last_round}" for group in groups)
+        reached = ", ".join(f"{group.label} {group.last_round}" for group in groups)
         return (
             f"The algorithms have not been evaluated up to the same round ({reached}), so none of "
             "them is called best."
         )
     gap = difference(best.finals(), ranked[1].finals())
-    ended = f"{best.algorithm} ended with the highest return after {ends[0]} rounds"
-    lead = f"{number(gap.value)} above {ranked[1].algorithm}"
+    ended = f"{best.label} ended with the highest return after {ends[0]} rounds"
+    lead = f"{number(gap.value)} above {ranked[1].label}"
     if gap.low is None or gap.high is None:
         return (
             f"{ended}: {_with_interval(estimate(best.finals()))}, {lead}. A single seed cannot "
@@ -57,7 +57,7 @@ def answer(groups: Sequence[Group]) -> str:
 
 def _alone(group: Group) -> str:
     ended = (
-        f"{group.algorithm} ended with a return of {_with_interval(estimate(group.finals()))} "
+        f"{group.label} ended with a return of {_with_interval(estimate(group.finals()))} "
         f"after {_count(group.last_round, 'round')}"
     )
     if len(group.counted) == 1:
@@ -89,8 +89,8 @@ def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
     first = groups[0]
     return [
         (
-            first.algorithm,
-            other.algorithm,
+            first.label,
+            other.label,
             probability_of_improvement(first.finals(), other.finals()),
         )
         for other in groups[1:]
@@ -115,7 +115,7 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
             rounds = _count(run.not_finite, "evaluated round")
             found.append(
                 f"The return of {run.name} was not a finite number in {rounds}; "
-                f"those rounds are missing for every seed of {run.algorithm}."
+                f"those rounds are missing for every seed of {run.label}."
             )
     if unchanged := {run.name: run.round_notes for run in runs if run.round_notes}:
         rounds = ", ".join(
@@ -153,8 +153,8 @@ def _unequal_settings(runs: Sequence[LoadedRun]) -> list[str]:
     # What labels name is no secret, and what an algorithm alone has is its own.
     named = ["seed", *telling(configs)]
     keys = [k for k in differing(configs) if k not in named and not k.startswith("algorithm.")]
-    for algorithm in dict.fromkeys(run.algorithm for run in runs):
-        same = [flat(run.config) for run in runs if run.algorithm == algorithm]
+    for label in dict.fromkeys(run.label for run in runs):
+        same = [flat(run.config) for run in runs if run.label == label]
         keys += [key for key in differing(same) if key.startswith("algorithm.")]
     return list(dict.fromkeys(keys))
 

@@ -190,7 +190,7 @@ def _draw(axes: Axes, panel: _Panel, content: _Content) -> None:
             axes.plot(line.x, line.iqm, color=line.colour, lw=1, ls=_DASHES)
             axes.plot([], [], color=MUTED, lw=1, ls=_DASHES, label=dashed)
     for group in content.groups if chart.unfinished and isinstance(chart.series, str) else ():
-        colour = next((line.colour for line in panel.lines if line.name == group.algorithm), None)
+        colour = next((line.colour for line in panel.lines if line.name == group.label), None)
         for run in group.left_out if colour else ():
             axes.plot(run.rounds, run.series(str(chart.series)), "o:", ms=2, lw=1, c=colour)
     for mark in chart.marks:

@@ -115,7 +115,7 @@ def _client_spread(groups: Sequence[Group]) -> Drawing | None:
 
 def _client_returns(groups: Sequence[Group]) -> Drawing | None:
     found = {
-        group.algorithm: [np.sort(clients.returns) for clients in group.client_returns()]
+        group.label: [np.sort(clients.returns) for clients in group.client_returns()]
         for group in groups
         if group.evaluated
     }
@@ -123,10 +123,10 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
     if not most:
         return None
     figure, axes = canvas()
-    shades = colours(group.algorithm for group in groups)
+    shades = colours(group.label for group in groups)
     traces = []
-    for algorithm, runs in found.items():
-        colour = shades[algorithm]
+    for label, runs in found.items():
+        colour = shades[label]
         for returns in runs if len(runs) <= MOST_SEEDS else ():
             ranked = _thinned(returns, returns.size)
             ranks = np.linspace(1, most, ranked.size)
@@ -136,8 +136,8 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
             middle = iqm(np.stack([_thinned(returns, fewest) for returns in runs]))
             ranks = np.linspace(1, most, middle.size)
             mark = "o" if middle.size <= 40 else ""
-            axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=algorithm)
-            traces.append(Trace(axes, algorithm, colour, ranks, middle[None, :]))
+            axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=label)
+            traces.append(Trace(axes, label, colour, ranks, middle[None, :]))
     label_axes(axes, "mean return, final rounds", "clients, from the worst off to the best off")
     sampled = any(run.sample_sizes for group in groups for run in group.counted)
     whose = "Every evaluated client's" if sampled else "Every client's"
@@ -200,7 +200,7 @@ def _logarithmic(title: str, series: Series, ylabel: str, marks: Sequence[Mark] 
 
 def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
     """The value of a setting as a line: grey if algorithms share it, else in the owner's colour."""
-    found = {g.algorithm: g.counted[0].setting(table, key) for g in groups}
+    found = {g.label: g.counted[0].setting(table, key) for g in groups}
     values = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
     shades = colours(found)
     marks = []

@@ -53,13 +53,13 @@ class Group:
     """The runs of one algorithm, with the same settings.
 
     Attributes:
-        algorithm: what it is called (see `LoadedRun.algorithm`).
+        label: what it is called (see `LoadedRun.label`).
         counted: the runs that enter the statistics: the finished ones; or, while none has
             finished, all that have been evaluated.
         left_out: the other runs.
     """
 
-    algorithm: str
+    label: str
     counted: tuple[LoadedRun, ...]
     left_out: tuple[LoadedRun, ...]
 
@@ -112,8 +112,8 @@ def _mean_of_each(evaluations: Sequence[ClientReturns]) -> ClientReturns:
 
 def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
     """The runs by what they are called, in the order in which that first appears."""
-    names = list(dict.fromkeys(run.algorithm for run in runs))
-    return [_group(name, [run for run in runs if run.algorithm == name]) for name in names]
+    labels = dict.fromkeys(run.label for run in runs)
+    return [_group(label, [run for run in runs if run.label == label]) for label in labels]
 
 
 def drawn(groups: Sequence[Group]) -> list[Group]:
@@ -125,12 +125,12 @@ def drawn(groups: Sequence[Group]) -> list[Group]:
     return [group for group in groups if any(group is other for other in ranked)]
 
 
-def _group(algorithm: str, runs: Sequence[LoadedRun]) -> Group:
+def _group(label: str, runs: Sequence[LoadedRun]) -> Group:
     evaluated = [run for run in runs if np.isfinite(run.series("return_mean")).any()]
     finished = [run for run in evaluated if run.finished]
     counted = finished or evaluated or list(runs)
     left_out = [run for run in runs if not any(run is other for other in counted)]
-    return Group(algorithm, tuple(counted), tuple(left_out))
+    return Group(label, tuple(counted), tuple(left_out))
 
 
 def aligned(runs: Sequence[LoadedRun], series: Series) -> Curves:

@@ -30,11 +30,10 @@ from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
 from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.settings_view import differing, flat, shown
-from fedkl.report.shell import filled, whole_page
+from fedkl.report.shell import Page, filled
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, colours, themed
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
-from fedkl.runs import write_atomically
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
@@ -94,7 +93,7 @@ def write_report(
         settings=_settings(runs, groups) + _versions(runs),
         method=definitions(method(groups)),
     )
-    page = whole_page(
+    page = Page(
         title=_title(runs),
         facts=_facts(runs),
         answer=minus(answer(groups)),
@@ -102,9 +101,7 @@ def write_report(
         body=body,
         made=made,
     )
-    path = directory / "report.html"
-    write_atomically(path, page.encode())
-    return path
+    return page.write(directory / "report.html")
 
 
 def _command(directory: Path, target: float | None, sources: Sequence[Path] | None) -> str:
@@ -119,12 +116,12 @@ def _command(directory: Path, target: float | None, sources: Sequence[Path] | No
 
 def _shades(groups: Sequence[Group]) -> dict[str, str]:
     """The colour that each group has in the figures; grey if it is not there."""
-    grey = dict.fromkeys((group.algorithm for group in groups), MUTED)
-    return grey | colours(group.algorithm for group in drawn(groups))
+    grey = dict.fromkeys((group.label for group in groups), MUTED)
+    return grey | colours(group.label for group in drawn(groups))
 
 
 def _title(runs: Sequence[LoadedRun]) -> str:
-    names = list(dict.fromkeys(run.algorithm for run in runs))
+    names = list(dict.fromkeys(run.label for run in runs))
     worlds = list(dict.fromkeys(str(run.setting("world", "name") or "") for run in runs))
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{listed} on {', '.join(worlds)}" if all(worlds) else listed
@@ -152,7 +149,7 @@ def _results(
     shades = _shades(groups)
     rows = [
         [
-            _named(row.algorithm, shades[row.algorithm], row.finished),
+            _named(row.label, shades[row.label], row.finished),
             str(row.seeds),
             _estimate(row.final),
             _estimate(row.worst_client),
@@ -234,7 +231,7 @@ def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> s
         worst = "" if row.worst_client_id is None else f"client {row.worst_client_id}: "
         rows.append(
             [
-                _named(run.algorithm, shades[run.algorithm], run.finished),
+                _named(run.label, shades[run.label], run.finished),
                 str(run.seed),
                 f"{run.rounds[-1]}{planned}",
                 _estimate(row.final),
@@ -264,14 +261,14 @@ def _files(run: LoadedRun, directory: Path) -> Html:
 def _rejections(runs: Sequence[LoadedRun]) -> str:
     """Why updates were rejected, and how often."""
     reasons = Counter(
-        (run.algorithm, str(rejected["reason"]))
+        (run.label, str(rejected["reason"]))
         for run in runs
         for record in run.records
         for rejected in record.get("rejected") or ()
     )
     if not reasons:
         return ""
-    rows = [[algorithm, reason, str(count)] for (algorithm, reason), count in reasons.items()]
+    rows = [[label, reason, str(count)] for (label, reason), count in reasons.items()]
     found = html_table(["Algorithm", "Reason", "Rejected updates"], rows, "text")
     return collapsed("Why updates were rejected", found)
 
@@ -289,7 +286,7 @@ def _settings(runs: Sequence[LoadedRun], groups: Sequence[Group]) -> str:
         parts.append(collapsed("Settings in which the runs differ", body))
     for group in groups:
         run = (*group.counted, *group.left_out)[0]
-        whose = f"Settings of {group.algorithm}, seed {run.seed}" if len(runs) > 1 else "Settings"
+        whose = f"Settings of {group.label}, seed {run.seed}" if len(runs) > 1 else "Settings"
         parts.append(collapsed(whose, preformatted(tomli_w.dumps(run.config))))
     said = "Saved to a file, they train the same again: fedkl train FILE.toml."
     return paragraph(said, "small") + "\n".join(parts)

@@ -52,7 +52,7 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
         series: the quantity.
         over: what the x axis shows instead of rounds.
     """
-    shades = colours(group.algorithm for group in groups)
+    shades = colours(group.label for group in groups)
     found = []
     for group in groups:
         full = group.curves(series)
@@ -64,9 +64,9 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
             totals = aligned(group.counted, over)
             common = totals.values[:, np.isin(totals.rounds, full.rounds)]
             x = Curves(full.rounds, common).thinned().values.mean(axis=0)
-        shade = shades[group.algorithm]
+        shade = shades[group.label]
         bounds = interval(curves.values)
-        found.append(Line(group.algorithm, shade, x, curves.values, curves.iqm, bounds))
+        found.append(Line(group.label, shade, x, curves.values, curves.iqm, bounds))
     return found
 
 

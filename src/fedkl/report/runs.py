@@ -46,7 +46,7 @@ class LoadedRun:
     """One run as read from its directory.
 
     Attributes:
-        algorithm: what it is called in tables and figures: the name of the algorithm, and what
+        label: what it is called in tables and figures: the name of the algorithm, and what
             else sets it apart from the runs that it was loaded with.
         seed: the seed of the run.
         config: the resolved config, tables as mappings.
@@ -55,7 +55,7 @@ class LoadedRun:
         path: the run directory.
     """
 
-    algorithm: str
+    label: str
     seed: int
     config: Mapping[str, Any]
     records: tuple[Mapping[str, Any], ...]
@@ -196,8 +196,7 @@ def load_runs(*directories: Path | str, warn: Warn = warnings.warn) -> list[Load
         raise UserError(f"no run in '{where}' has finished a round, so there is no report yet")
     names = labels([run.config for run in found.values()])
     return [
-        replace(run, algorithm=printable(name))
-        for run, name in zip(found.values(), names, strict=True)
+        replace(run, label=printable(name)) for run, name in zip(found.values(), names, strict=True)
     ]
 
 
@@ -215,7 +214,7 @@ def _loaded(directory: Path, warn: Warn) -> list[LoadedRun]:
     if comparison:
         plan = read_plan(directory, names_only=True)
         order = [*plan.cells(), *plan.algorithms]
-    runs.sort(key=lambda run: (_position(order, run), run.algorithm, run.seed))
+    runs.sort(key=lambda run: (_position(order, run), run.label, run.seed))
     return runs
 
 
@@ -248,7 +247,7 @@ def _finite(values: Sequence[float | None]) -> FloatArray:
 def _position(order: Sequence[str], run: LoadedRun) -> int:
     """Where a run stands in a plan: by its name, or else by its algorithm."""
     cell = run.path.name.removesuffix(f"-seed{run.seed}")
-    places = [order.index(name) for name in (cell, run.algorithm) if name in order]
+    places = [order.index(name) for name in (cell, run.label) if name in order]
     return places[0] if places else len(order)
 
 

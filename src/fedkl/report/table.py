@@ -35,7 +35,7 @@ class Row:
     """What one algorithm, or one run, achieved.
 
     Attributes:
-        algorithm: what it is called (see `LoadedRun.algorithm`).
+        label: what it is called (see `LoadedRun.label`).
         seeds: how many runs enter the numbers.
         finished: False if they are runs that have not come to their end.
         rounds: the last evaluated round; None if no round was evaluated.
@@ -53,7 +53,7 @@ class Row:
         megabytes_up: received from them in a round.
     """
 
-    algorithm: str
+    label: str
     seeds: int
     finished: bool
     rounds: int | None
@@ -97,7 +97,7 @@ def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict
     found = []
     for group, row in zip(groups, table(runs, target), strict=True):
         config = flat(group.counted[0].config)
-        record: dict[str, Any] = {"label": row.algorithm, "algorithm": config["algorithm.name"]}
+        record: dict[str, Any] = {"label": row.label, "algorithm": config["algorithm.name"]}
         record |= {key: config.get(key) for key in keys if key != "algorithm.name"}
         for field in fields(Row)[1:]:
             value = getattr(row, field.name)
@@ -113,7 +113,7 @@ def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict
 
 def run_row(run: LoadedRun, target: float | None) -> Row:
     """The row of a single run."""
-    return _row(Group(run.algorithm, (run,), ()), target)
+    return _row(Group(run.label, (run,), ()), target)
 
 
 def _row(group: Group, target: float | None) -> Row:
@@ -124,7 +124,7 @@ def _row(group: Group, target: float | None) -> Row:
     }
     if target is None or not group.evaluated:
         return Row(
-            algorithm=group.algorithm,
+            label=group.label,
             seeds=len(group.counted),
             finished=group.finished,
             rounds=None,
@@ -144,7 +144,7 @@ def _row(group: Group, target: float | None) -> Row:
     at = first_reaching(returns.iqm, target)
     reached = None if at is None else int(returns.rounds[at])
     return Row(
-        algorithm=group.algorithm,
+        label=group.label,
         seeds=len(group.counted),
         finished=group.finished,
         rounds=group.last_round,
@@ -228,7 +228,7 @@ def print_table(runs: Sequence[LoadedRun], console: Console, target: float | Non
     """Prints the results as two tables: what was reached, and what it took."""
     target = target_of(grouped(runs)) if target is None else target
     rows = table(runs, target)
-    names = [row.algorithm + ("" if row.finished else " *") for row in rows]
+    names = [row.label + ("" if row.finished else " *") for row in rows]
     reached = tables.Table(
         ("algorithm", "seeds", "round", "final", "largest drop"),
         [

@@ -12,7 +12,7 @@ from fedkl.report.made import made_by
 from fedkl.report.markup import Html, definitions, figure
 from fedkl.report.mathml import typeset
 from fedkl.report.pictures import Picture, require_matplotlib, write_figures
-from fedkl.report.shell import filled, whole_page
+from fedkl.report.shell import Page, filled
 from fedkl.report.theory.answer import answer, notes
 from fedkl.report.theory.claims import claims
 from fedkl.report.theory.examples import examples
@@ -83,7 +83,7 @@ def write_theory_report(
         method=definitions(method(families, seed, studies, versions)),
     )
     checks = sum(result.checks for result in results)
-    page = whole_page(
+    page = Page(
         title="FedKL's theory, checked on finite MDPs",
         facts=f"{drawn(families)} · seed {seed} · {checks:,} checks",
         answer=answer(results, studies),
@@ -92,9 +92,7 @@ def write_theory_report(
         made=made,
         styles=["theory.css"],
     )
-    path = directory / "theory.html"
-    write_atomically(path, page.encode())
-    return path
+    return page.write(directory / "theory.html")
 
 
 def _command(directory: Path, families: int, seed: int) -> str:
