@@ -1,7 +1,11 @@
 """Files of users: run once, again when they were changed, and known to whoever runs them too."""
 
+import py_compile
+import shutil
 import subprocess
 import sys
+from importlib.util import cache_from_source
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +61,21 @@ def test_loading_a_plugin_imports_no_jax(plugin):
         f"load_plugin(Path({str(plugin)!r})); print('jax' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+def test_compiled_code_beside_a_plugin_is_not_run(plugin, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text("raise AssertionError('somebody else wrote this')")
+    compiled = py_compile.compile(
+        str(other), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+    shutil.copy(compiled, Path(cache_from_source(str(plugin))))
+    load_plugin(plugin)
+    assert times(plugin) == 1
+
+
+def test_a_plugin_is_a_python_file(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("")
+    with pytest.raises(UserError, match=r"mine\.txt is not a Python file"):
+        load_plugin(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fedkl import trust
-from fedkl.config import Config, from_mapping, plugins_of
+from fedkl.config import Config, from_mapping
 from fedkl.errors import UserError
 from fedkl.policies import spaces
 from fedkl.policies.spaces import Spaces
@@ -17,6 +17,7 @@ from fedkl.runs.checkpoint_files import DamagedError, File, GoneError
 from fedkl.runs.clients_table import as_csv
 from fedkl.runs.locks import last_saved
 from fedkl.runs.origins import Origin, decode, listed
+from fedkl.trust import UnknownCodeError
 
 _OURS = {
     ".lock",
@@ -56,8 +57,12 @@ def check(run: RunDirectory) -> list[Finding]:
     mapping, config = None, None
     try:
         mapping = run.config()
-        trust.require(plugins_of(mapping), run.path)
+        trust.require(mapping, run.path)
         config = from_mapping(mapping)
+    except UnknownCodeError as error:
+        findings.append(
+            Finding(str(error), "without it neither settings nor clients can be looked at")
+        )
     except UserError as error:
         findings.append(
             Finding(str(error), "the checkpoints say what the settings were: put them back")

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from fedkl import presets, settings
+from fedkl import presets, settings, trust
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
 from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.sharing import NONE
 from fedkl.plugins import load_plugin
-from fedkl.runs import strict_toml
+from fedkl.runs import RunDirectory, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
@@ -134,13 +134,15 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def plugins_of(values: Mapping[str, Any]) -> list[str]:
-    """The plugins that a mapping names, without running them.
+def of_run(run: RunDirectory) -> Config:
+    """The config of a run, whose code is run only if somebody has agreed to it.
 
     Raises:
-        UserError: what it names are no files.
+        UserError: nobody has, or the config is wrong.
     """
-    return presets.strings(values.get("plugins", []), "plugins")
+    values = run.config()
+    trust.require(values, run.path)
+    return from_mapping(values)
 
 
 def preset(

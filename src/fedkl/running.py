@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from fedkl import training, trust
-from fedkl.config import Config, from_mapping, plugins_of
+from fedkl import training
+from fedkl.config import Config, of_run
 from fedkl.engines import Engine
 from fedkl.errors import StalledError, UserError
 from fedkl.runs import Callback, RunDirectory, is_served, telling
@@ -109,9 +109,7 @@ def resume(
             f"{directory.path} is served over a network: go on with `fedkl resume`, which waits "
             "for its clients"
         )
-    mapping = directory.config()
-    trust.require(plugins_of(mapping), directory.path)
-    config = from_mapping(mapping)
+    config = of_run(directory)
     with Federation(config, engine(config)) as federation:
         go_on(directory, federation, callbacks, warn, until, accept_changes)
     return directory.path

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedkl import trust
-from fedkl.config import Config, from_mapping, plugins_of
+from fedkl.config import Config, from_mapping, of_run
 from fedkl.errors import StalledError, UserError
 from fedkl.policies import spaces
 from fedkl.policies.spaces import Spaces
@@ -54,7 +54,7 @@ AGAIN_AND_AGAIN = 3
 
 def create(config: Config, path: Path) -> RunDirectory:
     """A run directory for `config`, at round 0."""
-    trust.remember(config.plugins)
+    trust.remember(config.mapping())
     run = RunDirectory.create(path, config.mapping())
     with run.lock():
         _write_world(run, config)
@@ -110,7 +110,7 @@ def load(
             has agreed to run.
     """
     if federation is None:
-        federation = _federation(run)
+        federation = Federation(of_run(run))
     _restore(federation, run, warn, until, best, accept)
     done, every = int(federation.state.round), federation.config.checkpoint.every
     if best:
@@ -118,12 +118,6 @@ def load(
     elif until is None:
         require_checkpoints(run, done, run.metrics.count(), 0, every, warn)
     return federation
-
-
-def _federation(run: RunDirectory) -> Federation:
-    mapping = run.config()
-    trust.require(plugins_of(mapping), run.path)
-    return Federation(from_mapping(mapping))
 
 
 class _Start(NamedTuple):
@@ -197,7 +191,7 @@ def go_on(
     """
     with run.lock() as lock:
         if federation is None:
-            federation = _federation(run)
+            federation = Federation(of_run(run))
         origin, planned = _restore(federation, run, warn, accept=accept)
         config = federation.config
         _write_world(run, config)  # a comparison makes its runs without

@@ -1,28 +1,76 @@
-"""Plugins that this account has agreed to run.
+"""Code that this account has agreed to run: plugins, and modules of worlds.
 
-A plugin is code. Whoever makes a run names its plugins, and so agrees to them; a run that came
-from somebody else names plugins, too, and must not run them just because it is looked at. So the
-contents of plugins are remembered by their checksum, and others need to be agreed to.
+Whoever makes a run names its plugins, and so agrees to them; a run that came from somebody else
+names plugins, too, and must not run them just because it is looked at. So the contents of plugins
+are remembered by their checksum, modules by their names, and others need to be agreed to.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from fedkl.errors import UserError
 from fedkl.plugins import sha256_of
-from fedkl.runs import files
+from fedkl.presets import strings
+from fedkl.runs import RunDirectory, files
 
 
-def remember(plugins: Iterable[str]) -> None:
-    """Agrees to run these files as they are now.
+class Code(NamedTuple):
+    """Something that a config names and that is run.
+
+    Attributes:
+        what: as people are shown it.
+        mark: as it is remembered.
+    """
+
+    what: str
+    mark: str
+
+
+def code_of(config: Mapping[str, Any]) -> list[Code]:
+    """What a config names that is code: its plugins, and modules that its world is imported from.
 
     Raises:
-        UserError: one cannot be read, or it cannot be remembered.
+        UserError: what it names are no files.
     """
-    new = {sha256_of(Path(plugin)) for plugin in plugins} - _trusted()
+    found = []
+    for plugin in strings(config.get("plugins", []), "plugins"):
+        checksum = sha256_of(Path(plugin))
+        found.append(Code(f"{plugin} (sha256 {checksum[:16]})", checksum))
+    found += [Code(f"the module {name}", f"module:{name}") for name in modules_of(config)]
+    return found
+
+
+def modules_of(config: Mapping[str, Any]) -> list[str]:
+    """The modules that a config's world is imported from, but for those of the libraries of worlds.
+
+    Example:
+        >>> modules_of({"world": {"name": "gymnasium", "id": "my_robots:Arm-v0"}})
+        ['my_robots']
+        >>> modules_of({"world": {"name": "pettingzoo", "module": "pettingzoo.sisl.pursuit_v4"}})
+        []
+    """
+    world = config.get("world")
+    if not isinstance(world, Mapping):
+        return []
+    named = {"gymnasium": str(world.get("id", "")).rpartition(":")[0]}
+    named["pettingzoo"] = str(world.get("module", ""))
+    module = named.get(str(world.get("name")), "")
+    return [module] if module and module.split(".")[0] not in named else []
+
+
+def remember(config: Mapping[str, Any]) -> None:
+    """Agrees to run the code that a config names, as it is now.
+
+    Raises:
+        UserError: a plugin cannot be read, or it cannot be remembered.
+    """
+    code = code_of(config)
+    new = {one.mark for one in code} - (_trusted() if code else set())
     if not new:
         return
     path = _file()
@@ -30,39 +78,44 @@ def remember(plugins: Iterable[str]) -> None:
         files.make_directory(path.parent, 0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
-            files.write_all(descriptor, "".join(f"{sha256}\n" for sha256 in new).encode())
+            files.write_all(descriptor, "".join(f"{mark}\n" for mark in sorted(new)).encode())
         finally:
             os.close(descriptor)
 
 
-def require(plugins: Iterable[str], run: Path, given: bool = False) -> None:
-    """Sees to it that a run's plugins may be run.
-
-    Args:
-        plugins: the files that its config names.
-        run: its directory.
-        given: whether somebody has just agreed to them.
+def agree(run: str | Path) -> None:
+    """Agrees to run the code that a run's config names, as it is now.
 
     Raises:
-        UserError: nobody has agreed to one of them; the sentence shows which.
+        UserError: it is not a run, or as `remember`.
     """
-    plugins = list(plugins)
-    if given:
-        return remember(plugins)
-    known = _trusted() if plugins else set()
-    checksums = {plugin: sha256_of(Path(plugin)) for plugin in plugins}
-    if unknown := [f"{p} (sha256 {s[:16]})" for p, s in checksums.items() if s not in known]:
-        raise UserError(
-            f"{run} runs code that you have not agreed to: {', '.join(unknown)}; "
-            "look at it, then say --trust-plugins"
+    remember(RunDirectory.open(Path(run)).config())
+
+
+def require(config: Mapping[str, Any], run: Path) -> None:
+    """Sees to it that the code that a run's config names may be run.
+
+    Raises:
+        UnknownCodeError: nobody has agreed to some of it; the sentence shows which.
+    """
+    code = code_of(config)
+    known = _trusted() if code else set()
+    if unknown := [one.what for one in code if one.mark not in known]:
+        raise UnknownCodeError(
+            f"{run} runs code that you have not agreed to: {', '.join(unknown)}; look at it, then "
+            f"agree by `fedkl check {shlex.quote(str(run))} --trust-plugins`"
         )
+
+
+class UnknownCodeError(UserError):
+    """Somebody else's code, which nobody here has agreed to run."""
 
 
 def _trusted() -> set[str]:
     path = _file()
     with files.explain_os_errors("read", path):
         try:
-            return set(path.read_text(encoding="ascii", errors="replace").split())
+            return set(path.read_text(encoding="utf-8", errors="replace").split())
         except FileNotFoundError:
             return set()
 

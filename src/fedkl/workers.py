@@ -122,7 +122,7 @@ def create(
         aside.mkdir()
     try:
         for name, config in configs.items():
-            trust.remember(config.get("plugins", ()))
+            trust.remember(config)
             RunDirectory.create(aside / name, config)
         write_plan(aside)
         with explain_os_errors("create", path):

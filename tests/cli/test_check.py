@@ -95,10 +95,25 @@ def test_plugins_of_somebody_else_are_not_run(run, tmp_path, monkeypatch, capsys
         assert code == 2
         assert f"have not agreed to: {plugin} (sha256 " in out + err
         assert not (tmp_path / "ran").exists()
-    code, _, err = call(capsys, "resume", run, "--trust-plugins")
+    code, out, _ = call(capsys, "check", run, "--trust-plugins")
+    assert "agreed to" not in out
+    code, _, err = call(capsys, "resume", run)
     assert "plugins are not as they were (theirs.py)" in err
     assert (tmp_path / "ran").exists()
     assert call(capsys, "evaluate", run, "--accept-changes", "--episodes", 1)[0] == 0
+
+
+def test_a_run_of_a_comparison_that_lies_elsewhere_is_left_alone(run, tmp_path, capsys):
+    path = tmp_path / "comparison"
+    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SETTINGS))
+    shutil.rmtree(path / "fedkl-seed0")
+    (path / "fedkl-seed0").symlink_to(run)
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert "fedkl-seed0 is a symbolic link" in err
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
 def test_a_comparison_respects_the_umask(tmp_path):

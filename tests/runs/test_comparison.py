@@ -32,6 +32,13 @@ def test_runs_are_named_seed_by_seed(tmp_path: Path) -> None:
     assert name_of("fedkl", 0) == names[0]
 
 
+@pytest.mark.parametrize("algorithm", ["../outside", "deep/inside", "/root", "..", "a/../../b"])
+def test_no_plan_names_a_run_outside_its_directory(tmp_path: Path, algorithm: str) -> None:
+    (run,) = runs_of(tmp_path, Plan("x", (algorithm,), (0,)))
+    assert run.parent == tmp_path
+    assert run.resolve().parent == tmp_path.resolve()
+
+
 def test_runs_are_found_whether_planned_or_not(tmp_path: Path) -> None:
     for name in ("b", "a", "figures"):
         (tmp_path / name).mkdir()

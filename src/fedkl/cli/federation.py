@@ -84,7 +84,9 @@ def resume(options: argparse.Namespace) -> None:
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:
     """Sees to it that somebody has agreed to the code that a run names, before it is run."""
-    trust.require(config.plugins_of(run.config()), run.path, options.trust_plugins)
+    if options.trust_plugins:
+        trust.agree(run.path)
+    trust.require(run.config(), run.path)
 
 
 def evaluate(options: argparse.Namespace) -> None:

@@ -55,7 +55,7 @@ def serve(options: argparse.Namespace) -> None:
 def resume(run: RunDirectory, options: argparse.Namespace) -> None:
     """Goes on serving a run."""
     serving = Serving.read(run.path)
-    chosen = config.from_mapping(run.config())
+    chosen = config.of_run(run)
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     with Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
@@ -81,7 +81,7 @@ def connected(run: RunDirectory, best: bool, accept: bool) -> Iterator[Federatio
         accept: although it was made with something else.
     """
     serving = Serving.read(run.path)
-    chosen = config.from_mapping(run.config())
+    chosen = config.of_run(run)
     engine = Flower(chosen, serving.federation, serving.wait, Watched().screen)
     with Federation(chosen, engine) as loop, run.lock():
         training.load(run, warn, loop, best=best, accept=accept)

@@ -21,7 +21,7 @@ from rich.console import Console
 from fedkl import compilation, training
 from fedkl.cluster.connection import Cluster
 from fedkl.cluster.plugins import Plugin, install_plugins, read_plugins
-from fedkl.config import Config, from_mapping
+from fedkl.config import Config, from_mapping, of_run
 from fedkl.errors import STALLED, StalledError, UserError
 from fedkl.processes import take_cores
 from fedkl.progress import RoundProgress
@@ -288,7 +288,7 @@ class Task:
                 self._code = 1
 
     def _train(self, log: TextIO) -> None:
-        config = from_mapping(self._run.config())
+        config = of_run(self._run)
         order = Order(config.mapping(), read_plugins(config.plugins), self._until)
         federation = OnCluster(order, config, self._cpus, log, self._stop)
         rounds = config.federation.rounds

@@ -40,8 +40,7 @@ class Plan:
         found: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for algorithm in self.algorithms:
             for settings in self.vary or ({},):
-                own = described(settings)
-                name = folder_name(algorithm, *own) if own else algorithm
+                name = folder_name(algorithm, *described(settings))
                 if name in found:  # values that differ in what no folder's name can hold
                     name = f"{name}-{len(found)}"
                 found[name] = (algorithm, settings)

@@ -41,11 +41,10 @@ def add_accept(sub: Parser) -> None:
 
 
 def add_trust(sub: Parser) -> None:
-    add_accept(sub)
     sub.add_argument(
         "--trust-plugins",
         action="store_true",
-        help="run the plugins of a run that somebody else made; they are code",
+        help="agree to run the plugins of a run that somebody else made; they are code",
     )
 
 

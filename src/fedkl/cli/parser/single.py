@@ -35,6 +35,7 @@ def add(commands: Commands) -> None:
     sub.add_argument(
         "--until", type=int, metavar="N", help="stop a run after this round; default: its last"
     )
+    shared.add_accept(sub)
     shared.add_trust(sub)
     shared.add_tensorboard(sub)
     shared.add_ray(sub, "go on")
@@ -57,6 +58,7 @@ def add(commands: Commands) -> None:
     )
     shared.add_best(sub)
     shared.add_formats(sub)
+    shared.add_accept(sub)
     shared.add_trust(sub)
 
     sub = adder(commands, "export")(
@@ -72,6 +74,7 @@ def add(commands: Commands) -> None:
         "check", "check_", "check everything in a run directory: what is wrong, what can be done"
     )
     shared.add_run(sub)
+    shared.add_trust(sub)
 
     sub = adder(commands, "heterogeneity")(
         "heterogeneity", "heterogeneity", "measure how heterogeneous the clients of a run are"
@@ -81,6 +84,7 @@ def add(commands: Commands) -> None:
     sub.add_argument(
         "--trajectories", type=int, metavar="M", help="episodes of each client; default: its run's"
     )
+    shared.add_accept(sub)
     shared.add_trust(sub)
     shared.add_plot(sub)
     shared.add_formats(sub)
