@@ -39,11 +39,15 @@ FUZZ ?= 1000000
 fuzz: env
 	FEDKL_FUZZ=$(FUZZ) $(BIN)/pytest -m slow tests/fuzzing
 
-# Known vulnerabilities of the locked versions. It asks a service on the network, and fails without.
+# Known vulnerabilities of the locked versions, and of the lowest that we allow. It asks a service on
+# the network, and fails without.
 audit: env
 	$(PYTHON) -m venv .venv/audit
 	.venv/audit/bin/pip install --quiet pip-audit
-	.venv/audit/bin/pip-audit --requirement requirements-lock.txt --no-deps --disable-pip --strict
+	grep -oE '"[A-Za-z0-9_-]+(\[[a-z0-9,]+\])?>=[0-9.]+' pyproject.toml | sed -E 's/"//; s/\[.*\]//; s/>=/==/' \
+		| sort -u > .venv/audit/lowest.txt
+	for set in requirements-lock.txt .venv/audit/lowest.txt; do \
+		.venv/audit/bin/pip-audit --requirement $$set --no-deps --disable-pip --strict || exit 1; done
 
 lock: env
 	@sed '/^[^#]/,$$d' requirements-lock.txt > requirements-lock.new
