@@ -24,12 +24,16 @@ from fedkl.processes import take_cores
 from fedkl.server.starting import first_states, params_of, task_of
 from fedkl.worlds.base import SharedWorld
 
+_THREADS = ("PJRT_NPROC", "OPENBLAS_NUM_THREADS")
+
 
 class Surroundings(NamedTuple):
     """What bits depend on beside the config; the driver's, to be had by every actor."""
 
     pool: str
     """The size of JAX's pool of threads (`PJRT_NPROC`)."""
+    lapack: str
+    """The threads of its linear algebra (`OPENBLAS_NUM_THREADS`)."""
     x64: bool
     precision: str | None
     """Of matrix products."""
@@ -39,11 +43,12 @@ class Surroundings(NamedTuple):
         """Those of this process."""
         config: Any = jax.config  # a checker does not see what it has
         precision = config.jax_default_matmul_precision
-        return cls(os.environ["PJRT_NPROC"], config.jax_enable_x64, precision)
+        pool, lapack = (os.environ[name] for name in _THREADS)
+        return cls(pool, lapack, config.jax_enable_x64, precision)
 
     def take(self) -> None:
         """Makes them those of this process, which has computed nothing yet."""
-        os.environ["PJRT_NPROC"] = self.pool
+        os.environ.update(zip(_THREADS, (self.pool, self.lapack), strict=True))
         # Ray hides accelerators from whoever has not asked for one.
         for name, value in (
             ("jax_platforms", "cpu"),

@@ -43,7 +43,7 @@ _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The first wins."""
 _TOKEN_FILE = Path(".ray") / "auth_token"
 """In the home directory: where Ray looks for a token that no variable gives."""
-_DECIDE_BITS = ("JAX_", "XLA_", "PJRT_")
+_DECIDE_BITS = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
 """How the names of variables begin that results depend on: workers elsewhere get them, too."""
 _STORE = 2**28
 """Bytes of shared memory for objects on their way; what is more goes to disk."""
