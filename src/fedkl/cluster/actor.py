@@ -15,6 +15,7 @@ import jax
 from fedkl import compilation
 from fedkl.clients.state import ClientState, Model
 from fedkl.clients.work import Work
+from fedkl.cluster.nodes import require_versions
 from fedkl.cluster.plugins import Plugin, install_plugins
 from fedkl.config import from_mapping
 from fedkl.engines import InSharedWorld, Job
@@ -67,8 +68,8 @@ class Opening(NamedTuple):
     surroundings: Surroundings
     at_once: int
     """How many clients are trained in one vmapped call."""
-    cpus: int
-    """How many the actor has."""
+    versions: dict[str, str]
+    """The driver's."""
 
 
 class Part(NamedTuple):
@@ -87,6 +88,11 @@ class Together(NamedTuple):
     states: Mapping[int, ClientState]
     """Of those who have one of their own."""
     key: Words
+
+    @property
+    def width(self) -> int:
+        """How many there are."""
+        return len(self.jobs)
 
 
 class Answer(NamedTuple):
@@ -111,14 +117,19 @@ class Done(NamedTuple):
 class Clients:
     """Does clients' work in a process of its own, somewhere on the cluster."""
 
-    def open(self, opening: Opening) -> None:
+    def open(self, opening: Opening, cpus: int) -> None:
         """Makes the worlds of all clients.
 
+        Args:
+            opening: what there is to know.
+            cpus: how many the actor has.
+
         Raises:
-            UserError: a plugin or a simulator does not run here.
+            UserError: this node has other versions, or a plugin or a simulator does not run here.
         """
+        require_versions(opening.versions)
         opening.surroundings.take()
-        take_cores(opening.cpus)
+        take_cores(cpus)
         compilation.enable_cache()
         plugins = install_plugins(opening.plugins)
         config = from_mapping(opening.mapping | {"plugins": plugins})
