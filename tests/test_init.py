@@ -40,10 +40,11 @@ def run(program, *arguments, **variables):
     return ended.stdout.strip()
 
 
-def test_jax_is_told_the_number_of_its_threads_unless_somebody_else_has():
-    program = "import os, fedkl; print(os.environ['PJRT_NPROC'])"
-    assert run(program, PJRT_NPROC=None) == "8"
-    assert run(program, PJRT_NPROC="3") == "3"
+@pytest.mark.parametrize(("name", "ours"), [("PJRT_NPROC", "8"), ("OPENBLAS_NUM_THREADS", "1")])
+def test_jax_is_told_the_number_of_its_threads_unless_somebody_else_has(name, ours):
+    program = f"import os, fedkl; print(os.environ['{name}'])"
+    assert run(program, **{name: None}) == ours
+    assert run(program, **{name: "3"}) == "3"
 
 
 WIDE = """
@@ -72,3 +73,22 @@ def test_a_wide_network_has_the_same_bits_on_one_core_and_on_two_and_waits_for_n
     pinned, free = (run(WIDE, where, PJRT_NPROC=None) for where in (one, two))
     assert pinned == free
     assert run(WIDE, two, PJRT_NPROC="1") != free  # else it is no test
+
+
+SOLVED = """
+import hashlib, os, sys
+os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+import fedkl, jax, numpy as np
+a = jax.random.normal(jax.random.key(0), (480, 480))
+print(hashlib.sha256(np.asarray(jax.numpy.linalg.solve(a, a[0])).tobytes()).hexdigest())
+"""
+"""A linear system, larger than that by which Reacher's level of heterogeneity is measured."""
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+def test_a_linear_system_has_the_same_bits_on_one_core_and_on_two():
+    one, two = (",".join(map(str, cores()[:number])) for number in (1, 2))
+    unset = {"OPENBLAS_NUM_THREADS": None, "OMP_NUM_THREADS": None}
+    pinned, free = (run(SOLVED, where, **unset) for where in (one, two))
+    assert pinned == free
+    assert run(SOLVED, two, OPENBLAS_NUM_THREADS="2") != free  # else it is no test

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedkl.processes import cores
+from fedkl.processes import cores, signals_held
 
 CHILD = """
 import os, sys, time
@@ -32,6 +32,38 @@ def test_where_a_system_cannot_say_there_is_at_least_one_core(monkeypatch):
     assert cores() == list(range(os.cpu_count()))
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores() == [0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_that_are_held_are_heard_at_the_end_of_the_block(number):
+    before, done = signal.getsignal(number), []
+
+    def work():
+        signal.raise_signal(number)
+        done.append("all of it")
+
+    with pytest.raises(KeyboardInterrupt), signals_held():
+        work()
+    assert done == ["all of it"]
+    assert signal.getsignal(number) is before
+
+
+def test_an_error_that_a_held_signal_may_have_led_to_does_not_hide_it():
+    def fail():
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("a child has died")
+
+    with pytest.raises(KeyboardInterrupt), signals_held():
+        fail()
+
+
+def test_what_was_ignored_is_ignored_in_a_block_that_holds_signals():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals_held():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own service")

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 # before JAX starts: the same run would have other bits on another machine, or pinned to a core.
 # No more executions than that go on at once, so a machine with many cores wants several.
 os.environ.setdefault("PJRT_NPROC", "8")
+# LAPACK splits by threads, too, from some 200 unknowns on, and clients are what runs in parallel.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
     from fedkl.algorithms import Algorithm, register_algorithm

@@ -52,6 +52,30 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """SIGTERM and Ctrl-C inside the block are heard like Ctrl-C at its end, and not before.
+
+    For code in which an exception out of nowhere may be lost, as in a hook that runs at a fork.
+    Handlers belong to the main thread; in others nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    before = {number: x for number, x in handlers.items() if x not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:  # whatever else went wrong may have come from that
+            raise KeyboardInterrupt
+
+
 def be_deaf() -> None:
     """From now on neither SIGTERM nor Ctrl-C ends this process: whoever is impatient must not
     leave half of what was started behind."""

@@ -19,6 +19,7 @@ from fedkl.cluster import connection
 from fedkl.cluster.connection import Cluster, Where
 from fedkl.cluster.nodes import Node
 from fedkl.cluster.runs import OnRay
+from fedkl.config import preset
 from fedkl.runs import RunDirectory
 
 TINY = [
@@ -84,6 +85,16 @@ def test_actors_are_for_a_run_and_not_for_several(capsys, tmp_path):
     code, _, err = call(capsys, "resume", tmp_path, "--ray", "--actors", "2")
     assert code == 2
     assert err == f"fedkl: --actors is for a run, and {tmp_path} holds several\n"
+
+
+def test_a_run_is_not_made_longer_by_a_command_that_is_refused(capsys, tmp_path):
+    made, run = preset("probe-point"), tmp_path / "run"
+    RunDirectory.create(run, made.mapping())
+    before = (run / "config.toml").read_bytes()
+    for wrong in (["--ray", f"127.0.0.1:{free_port()}"], ["--actors", "2"]):
+        code, _, _ = call(capsys, "resume", run, "--rounds", "7", *wrong)
+        assert code == 2
+        assert (run / "config.toml").read_bytes() == before
 
 
 class Nowhere:

@@ -9,11 +9,13 @@ import pytest
 import fedkl
 from fedkl.clients.work import Evaluate
 from fedkl.cluster import actors as module
-from fedkl.cluster.actor import Opening, Part, Surroundings
-from fedkl.cluster.actors import Actors, Batch
+from fedkl.cluster.actor import Clients, Done, Opening, Part, Surroundings
+from fedkl.cluster.actors import FIRST_CALL, LEAST, Actors, Batch, Crew
 from fedkl.cluster.engine import Ray
 from fedkl.engines import Job
 from fedkl.errors import UserError
+from fedkl.processes import cores
+from fedkl.provenance import versions
 from fedkl.server.loop import Federation
 
 PLUGIN = str(Path(__file__).parent / "plugins" / "counting.py")
@@ -25,12 +27,13 @@ class Start(NamedTuple):
     number: int
 
 
-def batch_of(*models):
+def batch_of(*models, deterministic=False, width=1):
     """A part for each of the models, by client."""
     starts = {number: Start(number) for number in models}
     jobs = [Job(client, None) for client in range(len(models))]
-    parts = [Part([job], [None], 1) for job in jobs]
-    return Batch(Evaluate(1, False), [(starts[m], p) for m, p in zip(models, parts, strict=True)])
+    parts = [Part([job], [None], width) for job in jobs]
+    work = Evaluate(1, deterministic)
+    return Batch(work, [(starts[m], p) for m, p in zip(models, parts, strict=True)])
 
 
 def test_a_call_has_as_many_parts_as_are_worth_it_and_no_more_than_a_fair_share(cluster):
@@ -45,6 +48,15 @@ def test_a_call_has_as_many_parts_as_are_worth_it_and_no_more_than_a_fair_share(
 def test_a_call_has_one_model(cluster):
     batch = batch_of(0, 0, 1, 1, 0)
     assert [batch.take(100, 1) for _ in range(3)] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_model_is_sent_once_however_many_parts_want_it(cluster, monkeypatch):
+    import ray
+
+    sent, put = [], ray.put
+    monkeypatch.setattr(ray, "put", lambda x: [sent.append(x), put(x)][1])
+    batch_of(0, 0, 1, 1, 0)
+    assert sent == [Start(0), Start(1)]
 
 
 def test_what_was_lost_goes_first_and_alone(cluster):
@@ -92,10 +104,89 @@ def test_a_plugin_that_does_not_import_on_a_worker_is_one_sentence(cluster, tiny
 def test_when_nobody_is_there_to_work_a_sentence_says_so(cluster, tiny, monkeypatch):
     """An actor of so many CPUs is never placed."""
     monkeypatch.setattr(module, "_LOOK", 0.01)
-    times = iter(range(0, 10_000, 50))
-    opening = Opening(tiny().mapping(), (), Surroundings.here(), at_once=1, cpus=10_000)
+    monkeypatch.setattr(module, "placeable", lambda cpus: cpus)
+    times = iter(range(0, 10_000, 10))
     with pytest.raises(UserError, match="no actor of the cluster was there to work for 180 s"):
-        Actors(opening, 1, None, lambda: float(next(times)))
+        Actors(opening_of(tiny()), Crew(1, 10_000), None, lambda: float(next(times)))
+
+
+def opening_of(config, **others):
+    """What actors are told of a config."""
+    return Opening(config.mapping(), (), Surroundings.here(), 1, versions() | others)
+
+
+@pytest.fixture
+def light(cluster, monkeypatch):
+    """Makes actors that do nothing, at once; the clock stands still."""
+
+    class Light:
+        def open(self, opening, cpus):
+            self.cpus = cpus
+
+        def has(self):
+            return self.cpus
+
+        def run(self, work, model, parts):
+            return Done([[] for _ in parts], 0.01, 0)
+
+    monkeypatch.setattr(module, "Clients", Light)
+    made = []
+
+    def make(cpus=1):
+        made.append(Actors(None, Crew(1, cpus), None, lambda: 0.0))
+        return made[-1]
+
+    yield make
+    for actors in made:
+        actors.close()
+
+
+def test_an_actor_asks_for_no_more_cpus_than_the_largest_node_has_that_is_left(light, monkeypatch):
+    """The first look is from before a large node was lost."""
+    import ray
+
+    looks, left = [], module.placeable
+
+    def placeable(cpus):
+        looks.append(cpus)
+        return cpus if len(looks) == 1 else left(cpus)
+
+    monkeypatch.setattr(module, "placeable", placeable)
+    actors = light(cpus=10_000)
+    (actor,) = actors._idle
+    assert ray.get(actor.has.remote()) == len(cores())
+    assert actors.replaced == 0
+
+
+def test_what_an_actor_must_still_compile_has_the_time_for_that(light):
+    actors = light()
+    done = batch_of(0)
+    while not done.done:
+        actors.advance(done)
+    (actor,) = actors._idle
+    assert actors._patience_with(actor, batch_of(0), [0]) == pytest.approx(LEAST, rel=0.01)
+    for other in (batch_of(0, deterministic=True), batch_of(0, width=2)):
+        assert actors._patience_with(actor, other, [0]) == FIRST_CALL
+
+
+def test_actors_that_were_lost_with_one_machine_while_they_opened_count_once(light, monkeypatch):
+    actors = light()
+    monkeypatch.setattr("ray.kill", lambda actor: None)
+
+    def lose(begun, now):
+        actors._clock = lambda: now
+        actors._lost_in_opening(module._Opening(None, 1, begun), "it died")
+
+    for _ in range(5):
+        lose(begun=0.0, now=1.0)
+    lose(begun=2.0, now=3.0)
+    with pytest.raises(UserError, match=r"^3 actors in a row were lost before they opened: it die"):
+        lose(begun=3.0, now=4.0)
+
+
+def test_an_actor_on_a_node_with_other_versions_does_not_open(tiny):
+    with pytest.raises(UserError, match=r"^the node \S+ has jax \S+, and this machine 0\.0\.1$"):
+        Clients().open(opening_of(tiny(), jax="0.0.1"), 1)
 
 
 @pytest.fixture

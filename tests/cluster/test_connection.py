@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -66,6 +67,17 @@ def test_an_address_that_nobody_listens_on_is_answered_within_five_seconds():
     assert "no Ray cluster answers at" in refusal(Where("127.0.0.1:70000"))
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_what_cannot_be_the_name_of_a_host_is_told_in_a_sentence(host):
+    assert refusal(Where(f"{host}:6379")).startswith(f"no Ray cluster answers at {host}:6379: ")
+
+
+def test_a_cluster_whose_nodes_have_no_cpus_is_told_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(connection, "_started", lambda where: contextlib.nullcontext())
+    monkeypatch.setattr(connection, "nodes", lambda: ())
+    assert refusal(Where()) == "no node of the Ray cluster has a CPU; start some that have"
+
+
 def asked(monkeypatch: pytest.MonkeyPatch, **answers: Answer) -> list[dict[str, str]]:
     """A cluster that answers strangers and those with a token."""
     who: list[dict[str, str]] = []
@@ -122,6 +134,33 @@ def test_a_file_for_the_token_that_is_not_there_is_named(monkeypatch, tmp_path):
         connection._identity("head:1", insecure=False)
 
 
+@pytest.mark.parametrize("token", [" ", "one\ntwo", "schlüssel", "a\x01b"])
+def test_a_token_that_ray_would_abort_at_is_told_by_where_it_came_from(
+    monkeypatch, tmp_path, token
+):
+    asked(monkeypatch, stranger=Answer.REFUSED)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text(token)
+    (tmp_path / "mine").write_text(token)
+    expected = "^the token of {} must be one line of ASCII characters$"
+    with pytest.raises(UserError, match=expected.format(r"~/\.ray/auth_token")):
+        connection._identity("head:1", insecure=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "mine"))
+    with pytest.raises(UserError, match=expected.format("RAY_AUTH_TOKEN_PATH")):
+        connection._identity("head:1", insecure=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    with pytest.raises(UserError, match=expected.format("RAY_AUTH_TOKEN")):
+        connection._identity("head:1", insecure=False)
+
+
+def test_white_space_around_a_token_is_not_part_of_it(monkeypatch, tmp_path):
+    asked(monkeypatch, stranger=Answer.REFUSED, token=Answer.ADMITTED)
+    (tmp_path / "mine").write_text(" 0123\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "mine"))
+    assert connection._identity("head:1", insecure=False)["RAY_AUTH_MODE"] == "token"
+
+
 def test_more_actors_than_cpus_are_refused_before_ray_is_started(monkeypatch):
     monkeypatch.setattr(connection, "_initialised", None)  # would be called
     assert refusal(Where(actors=len(cores()) + 1)) == (
@@ -159,6 +198,31 @@ def test_a_task_on_each_node_is_asked_where_it_runs(cluster):
         return ray.get_runtime_context().get_node_id()
 
     assert nodes.on_each(cluster.nodes, node) == [node.id for node in cluster.nodes]
+
+
+def test_a_node_that_is_gone_before_it_was_asked_is_told_in_a_sentence(cluster):
+    with pytest.raises(UserError, match=r"^a node died while it was asked"):
+        nodes.on_each([Node("a" * 56, "gone", 1)], lambda: 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts_ends_the_command_though_ray_loses_it(
+    cluster, monkeypatch, number
+):
+    import ray
+
+    ended = []
+
+    def init(*arguments, **options):
+        ray._private.utils.set_sigterm_handler(lambda *_: None)
+        with contextlib.suppress(KeyboardInterrupt):  # as of a hook that runs at a fork
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    with pytest.raises(KeyboardInterrupt), connection._initialised("local"):
+        ended.append("it went on")
+    assert ended == [True]
 
 
 def test_a_ray_of_ones_own_listens_on_loopback_alone(cluster):

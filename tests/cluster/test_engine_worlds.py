@@ -22,7 +22,13 @@ SMALL = {
     "evaluation.episodes": 2,
 }
 WORLDS = {
-    "reacher-init-state": {"learner.steps": 300, "evaluation.clients": 15},
+    # Measured, because LAPACK has a part in that.
+    "reacher-init-state": {
+        "learner.steps": 300,
+        "evaluation.clients": 15,
+        "heterogeneity.every": 1,
+        "heterogeneity.trajectories": 4,
+    },
     "figure-eight": {
         "world.horizon": 50,
         "learner.steps": 50,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import threading
 import time
@@ -17,8 +18,9 @@ from fedkl.cluster import plugins, runs
 from fedkl.cluster.connection import Cluster
 from fedkl.cluster.nodes import Node
 from fedkl.cluster.plugins import Plugin
-from fedkl.cluster.runs import End, OnCluster, OnRay, Order, State, rounds
+from fedkl.cluster.runs import End, OnCluster, OnRay, Order, State, Task, rounds
 from fedkl.errors import StalledError, UserError
+from fedkl.provenance import versions
 from fedkl.runs import RunDirectory
 
 # Ray is imported when somebody is connected, and not before.
@@ -59,7 +61,7 @@ def assert_same(a: Path, b: Path) -> None:
 
 
 def order_of(config, until=None) -> Order:
-    return Order(config.mapping(), plugins.read_plugins(config.plugins), until)
+    return Order(config.mapping(), plugins.read_plugins(config.plugins), versions(), until)
 
 
 class Nearby(OnCluster):
@@ -184,7 +186,7 @@ def test_a_plugin_that_does_not_import_on_a_worker_is_told_in_a_sentence(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(plugins.platform, "node", lambda: "node7")
     plugin = Plugin("mine.py", b"import not_installed_there\n", "mine_1")
-    order = Order(config.mapping(), (plugin,), None)
+    order = order_of(config)._replace(plugins=(plugin,))
     assert list(rounds(order, State({}, {}), 1)) == [
         End(
             "the plugin mine.py fails on the worker node7: ModuleNotFoundError: No module named "
@@ -204,10 +206,61 @@ def test_a_plugin_that_does_not_import_on_a_worker_is_told_in_a_sentence(
         ((1, 1, 1), 20, 3, 1),
     ],
 )
-def test_runs_share_the_cpus_such_that_all_at_a_time_have_room(cpus, total, at_once, each):
-    place = OnRay(Cluster(tuple(Node(str(i), str(i), n) for i, n in enumerate(cpus))))
+def test_runs_share_the_cpus_such_that_all_at_a_time_have_room(
+    cpus, total, at_once, each, monkeypatch
+):
+    there = tuple(Node(str(i), str(i), n) for i, n in enumerate(cpus))
+    monkeypatch.setattr(runs, "nodes", lambda: there)
+    place = OnRay(Cluster(there))
     assert place.at_once(total) == at_once
     assert place._share(at_once) == each
+
+
+def test_a_run_that_starts_after_a_node_was_lost_asks_for_what_the_others_have(monkeypatch):
+    large, small = Node("a", "one", 8), Node("b", "two", 2)
+    left = [large, small]
+    monkeypatch.setattr(runs, "nodes", lambda: tuple(left))
+    place = OnRay(Cluster(tuple(left)))
+    assert place._share(1) == 8
+    left.remove(large)
+    assert place._share(1) == 2
+    left.clear()
+    assert place._share(1) == 1
+
+
+def test_a_worker_that_no_node_has_room_for_any_more_is_asked_for_again(config, monkeypatch):
+    """As when the node with so many CPUs is lost before the worker is there."""
+
+    def rounds(order, state, cpus):
+        yield End(f"it had {cpus}", stalled=False)
+
+    monkeypatch.setattr(runs, "rounds", rounds)
+    log = io.StringIO()
+    federation = OnCluster(order_of(config), config, 10_000, log, threading.Event())
+    with pytest.raises(UserError, match=r"^it had 1$"):
+        list(federation)
+    assert log.getvalue() == "round 1 again: no machine that is left has 10000 CPUs\n"
+
+
+def test_a_worker_on_a_node_with_other_versions_trains_nothing(config):
+    order = order_of(config)
+    other = order._replace(versions=order.versions | {"jax": "0.0.1"})
+    (end,) = rounds(other, State({}, {}), 1)
+    assert re.fullmatch(r"the node \S+ has jax \S+, and this machine 0\.0\.1", end.sentence)
+
+
+def test_a_log_that_cannot_be_written_is_told_before_the_run_is_begun(config, tmp_path):
+    run = training.create(config, tmp_path / "there")
+    (run.path / workers.LOG).mkdir()
+    with pytest.raises(UserError, match=r"^cannot write .*worker\.log: "):
+        OnRay(Cluster(())).start(run.path, 0, 1, None)
+
+
+def test_a_run_whose_thread_ends_unforeseen_has_failed(config, tmp_path, monkeypatch):
+    run = training.create(config, tmp_path / "there")
+    monkeypatch.setattr(Task, "_work", lambda self: self._log.close())
+    task = Task(run.path, None, 1)
+    assert task.wait() == task.poll() == 1
 
 
 def worker_processes() -> list[int]:

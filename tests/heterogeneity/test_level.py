@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,29 @@ def test_the_alignment_takes_fits_of_one_half_and_expectations_of_the_other():
     both = level({4: alone, 5: other})
     assert both[4].alignment == (501.5 + 51.5 * 3) / 2
     assert both[5].alignment == 0
+
+
+def test_numbers_are_sums_over_all_pairs_of_clients():
+    some, q = {n: random(n) for n in range(5)}, np.array([0.1, 0.3, 0.2, 0.0, 0.4])
+
+    def product(a, b, n, k):
+        x, y = getattr(some[n], a), getattr(some[k], b)
+        return (x[0] @ y[1] + x[1] @ y[0]) / 2 if n == k else x.mean(axis=0) @ y.mean(axis=0)
+
+    w = np.array([[product("weighted", "weighted", n, k) for k in some] for n in some])
+    for n, one in level(some, dict(enumerate(q))).items():
+        difference = q - np.eye(5)[n]
+        close(one.heterogeneity_squared, difference @ w @ difference)
+        close(one.alignment, sum(q[k] * product("advantage", "expected", n, k) for k in some))
+
+
+def test_memory_grows_with_clients_and_not_with_their_square():
+    some = {n: random(n, size=4) for n in range(2000)}
+    tracemalloc.start()
+    level(some)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8e6  # a number for each pair would be 32 MB
 
 
 def test_order_and_names_of_clients_mean_nothing():

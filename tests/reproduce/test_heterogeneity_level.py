@@ -3,6 +3,7 @@
 import pytest
 
 from fedkl.config import preset
+from fedkl.errors import UserError
 from fedkl.reproduce.heterogeneity_level import CASES, judge
 
 LABELS = {name: case.label for name, case in CASES.items()}
@@ -57,6 +58,27 @@ def test_rounds_in_which_nothing_was_measured_are_left_out():
     log[0]["heterogeneity"] = None
     rows = judge({case: {0: log} for case in CASES}, LABELS).rows
     assert [row["round"] for row in rows] == [2] * 4
+
+
+def test_curves_have_the_rounds_that_were_measured_in_all_seeds_and_are_drawn_there():
+    full = log_of([[(2.0 * t, float(t))] for t in range(1, 12)])
+    every_fifth = [r if r["round"] in (1, 6, 11) else r | {"heterogeneity": None} for r in full]
+    lacking = [r if r["round"] != 6 else r | {"heterogeneity": None} for r in every_fifth]
+    logs = {case: {10: every_fifth, 11: every_fifth} for case in CASES}
+    finding = judge(logs | {"iid": {10: every_fifth, 11: lacking}}, LABELS)
+    above = finding.draw().axes[0]
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in above.lines}
+    assert drawn["action noise 0.4"] == [[1, 1], [6, 6], [11, 11]]
+    assert drawn["all alike"] == [[1, 1], [11, 11]]
+
+
+def test_a_case_of_which_nothing_was_measured_is_named():
+    log = log_of([[(2.0, 1.0)]])
+    never = [record | {"heterogeneity": None} for record in log]
+    logs = {case: {10: log, 11: log} for case in CASES}
+    for lacking in ({10: never, 11: never}, {10: log, 11: never}):
+        with pytest.raises(UserError, match=r"^no round of noise-0\.2 was measured in every seed$"):
+            judge(logs | {"noise-0.2": lacking}, LABELS)
 
 
 def test_the_figure_has_a_line_for_each_case_in_both_panels(finding):

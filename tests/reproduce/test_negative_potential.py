@@ -58,6 +58,22 @@ def test_a_perfect_predictor_correlates_with_the_gain_and_an_idle_one_does_not()
     assert 0 < float(low) < float(high) < 1  # only the sign of G follows the gain
 
 
+def test_the_text_has_gains_after_the_first_stage_and_the_difference_of_the_two_marks():
+    """Rounds 2 to 11 gain 5, later ones 1, of which every other has a client with G < 0 and one
+    with an alignment < 0 that costs it 2."""
+    late = np.arange(1, 22) > 11
+    marks = np.arange(1, 22) % 2 == 0
+    aligned = np.where(late & marks, -1.0, 1.0)
+    gains = np.where(late, 1.0, 5.0) - 2.0 * (aligned < 0)
+    text = judged(log_of(gains, marks, aligned)).text
+    assert (
+        "After the first 10 rounds with a gain, marked rounds and others gain -1 and 1 (G), "
+        "-1 and 1 (alignment).\n"
+    ) in text
+    # By the alignment -2; by G 0 in the first stage and -2 in the second.
+    assert "minus that by the mark of G: -1 [" in text
+
+
 def test_the_correlation_of_what_does_not_vary_is_unknown():
     assert np.isnan(correlation(np.zeros(3), np.arange(3.0)))
 

@@ -31,6 +31,17 @@ def test_seeds_that_settings_were_chosen_on_are_refused_and_nothing_is_written(t
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_that_would_measure_nothing_is_refused_and_nothing_is_written(name, tmp_path):
+    def unmeasured(case, seed):
+        settings = {**case.settings, **TINY, "heterogeneity.every": 0}
+        return config.preset(case.preset, None, seed, settings)
+
+    with pytest.raises(UserError, match=r"^heterogeneity\.every must not be 0"):
+        create(tmp_path / "x", Plan(name, (3,)), unmeasured)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_experiment_in_a_plan_is_refused(tmp_path):
     (tmp_path / "reproduce.toml").write_text('experiment = "magic"\nseeds = [1]\n')
     with pytest.raises(UserError, match=r"experiment must be one of heterogeneity-level"):

@@ -74,4 +74,16 @@ def _hear_interrupts() -> None:
         signal.signal(signal.SIGINT, at_once)
         raise KeyboardInterrupt
 
+    before = sys.unraisablehook
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        """Python throws away what is raised in some places: JAX has one in every collection of
+        garbage. What is lost there comes again, a moment later."""
+        if lost.exc_type is not KeyboardInterrupt:
+            return before(lost)
+        # By the kernel, which interrupts also what waits by then.
+        signal.signal(signal.SIGALRM, first)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+
     signal.signal(signal.SIGINT, first)
+    sys.unraisablehook = again

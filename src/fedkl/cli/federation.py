@@ -68,18 +68,24 @@ def resume(options: argparse.Namespace) -> None:
                 return proceed(options.run, place)
     run = RunDirectory.open(options.run)
     require_trust(run, options)
-    if options.rounds is not None:
-        training.lengthen(run, options.rounds)
     if is_served(run.path):
         # Only such a run needs Flower.
         from fedkl.cli import network
 
         cluster.refuse(options)
+        _lengthen(run, options)
         return network.resume(run, options)
     with cluster.engine(options) as engine_for:
+        _lengthen(run, options)
         callbacks = [Bar(options.until), *sinks_of(options)]
         running.resume(run.path, callbacks, options.until, warn, engine_for, options.accept_changes)
     conclude(run)
+
+
+def _lengthen(run: RunDirectory, options: argparse.Namespace) -> None:
+    """Makes a run as long as the options want it; after all that may be wrong with them."""
+    if options.rounds is not None:
+        training.lengthen(run, options.rounds)
 
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ import jax
 from fedkl import compilation
 from fedkl.clients.state import ClientState, Model
 from fedkl.clients.work import Work
+from fedkl.cluster.nodes import require_versions
 from fedkl.cluster.plugins import Plugin, install_plugins
 from fedkl.config import from_mapping
 from fedkl.engines import InSharedWorld, Job
@@ -24,12 +25,16 @@ from fedkl.processes import take_cores
 from fedkl.server.starting import first_states, params_of, task_of
 from fedkl.worlds.base import SharedWorld
 
+_THREADS = ("PJRT_NPROC", "OPENBLAS_NUM_THREADS")
+
 
 class Surroundings(NamedTuple):
     """What bits depend on beside the config; the driver's, to be had by every actor."""
 
     pool: str
     """The size of JAX's pool of threads (`PJRT_NPROC`)."""
+    lapack: str
+    """The threads of its linear algebra (`OPENBLAS_NUM_THREADS`)."""
     x64: bool
     precision: str | None
     """Of matrix products."""
@@ -39,11 +44,12 @@ class Surroundings(NamedTuple):
         """Those of this process."""
         config: Any = jax.config  # a checker does not see what it has
         precision = config.jax_default_matmul_precision
-        return cls(os.environ["PJRT_NPROC"], config.jax_enable_x64, precision)
+        pool, lapack = (os.environ[name] for name in _THREADS)
+        return cls(pool, lapack, config.jax_enable_x64, precision)
 
     def take(self) -> None:
         """Makes them those of this process, which has computed nothing yet."""
-        os.environ["PJRT_NPROC"] = self.pool
+        os.environ.update(zip(_THREADS, (self.pool, self.lapack), strict=True))
         # Ray hides accelerators from whoever has not asked for one.
         for name, value in (
             ("jax_platforms", "cpu"),
@@ -62,8 +68,8 @@ class Opening(NamedTuple):
     surroundings: Surroundings
     at_once: int
     """How many clients are trained in one vmapped call."""
-    cpus: int
-    """How many the actor has."""
+    versions: dict[str, str]
+    """The driver's."""
 
 
 class Part(NamedTuple):
@@ -82,6 +88,11 @@ class Together(NamedTuple):
     states: Mapping[int, ClientState]
     """Of those who have one of their own."""
     key: Words
+
+    @property
+    def width(self) -> int:
+        """How many there are."""
+        return len(self.jobs)
 
 
 class Answer(NamedTuple):
@@ -106,14 +117,19 @@ class Done(NamedTuple):
 class Clients:
     """Does clients' work in a process of its own, somewhere on the cluster."""
 
-    def open(self, opening: Opening) -> None:
+    def open(self, opening: Opening, cpus: int) -> None:
         """Makes the worlds of all clients.
 
+        Args:
+            opening: what there is to know.
+            cpus: how many the actor has.
+
         Raises:
-            UserError: a plugin or a simulator does not run here.
+            UserError: this node has other versions, or a plugin or a simulator does not run here.
         """
+        require_versions(opening.versions)
         opening.surroundings.take()
-        take_cores(opening.cpus)
+        take_cores(cpus)
         compilation.enable_cache()
         plugins = install_plugins(opening.plugins)
         config = from_mapping(opening.mapping | {"plugins": plugins})

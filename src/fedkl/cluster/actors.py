@@ -15,6 +15,7 @@ import numpy as np
 from fedkl.clients.state import Model
 from fedkl.clients.work import Work
 from fedkl.cluster.actor import Answer, Clients, Done, Opening, Part, Together
+from fedkl.cluster.nodes import placeable
 from fedkl.engines import Failure
 from fedkl.errors import UserError
 
@@ -33,6 +34,10 @@ _LOOK = 1.0
 """Seconds between two looks at the clock, at the most."""
 
 
+Kind = tuple[Work[Any], int]
+"""Work, and how many clients are in a call."""
+
+
 class Batch:
     """A piece of work in parts, some of which wait to be handed to an actor."""
 
@@ -47,12 +52,18 @@ class Batch:
         self.done: dict[int, list[Answer]] = {}
         """What there is of each part."""
         self._parts = [part for _, part in parts]
-        # Sent once, however many calls want it.
-        sent = {id(model): ray.put(model) for model, _ in parts}
+        # Sent once, however many parts and calls want it.
+        models = {id(model): model for model, _ in parts}
+        sent = {number: ray.put(model) for number, model in models.items()}
         self._models = [sent[id(model)] for model, _ in parts]
         self._waiting = deque(range(len(parts)))
         self.losses: Counter[int] = Counter()
         self._lost_first: dict[int, float] = {}
+
+    @property
+    def kind(self) -> Kind:
+        """What it is compiled for: its parts are alike."""
+        return self.work, self._parts[0].width
 
     @property
     def size(self) -> int:
@@ -116,17 +127,31 @@ class _Call(NamedTuple):
     """How long it may take."""
 
 
+class Crew(NamedTuple):
+    """Which actors are wanted."""
+
+    number: int
+    cpus: int
+    """Of each, as far as there is a node that has so many."""
+
+
+class _Opening(NamedTuple):
+    actor: Any
+    cpus: int
+    begun: float
+
+
 class Actors:
     """Actors of a cluster, all alike; work is given to those whose `open` has come back."""
 
     def __init__(
-        self, opening: Opening, number: int, patience: float | None, clock: Callable[[], float]
+        self, opening: Opening, crew: Crew, patience: float | None, clock: Callable[[], float]
     ) -> None:
         """Opens them, and waits for the first.
 
         Args:
             opening: what each is told.
-            number: how many.
+            crew: how many, and how large.
             patience: seconds that a call may take; None: as measured, with much to spare.
             clock: what time it is.
 
@@ -136,20 +161,20 @@ class Actors:
         import ray
 
         self._opening_of_each = ray.put(opening)
-        self._options = {"num_cpus": opening.cpus, "max_restarts": 0, "max_task_retries": 0}
-        self._number = number
+        self._crew = crew
         self._patience = patience
         self._clock = clock
-        self._opening: dict[Any, Any] = {}
+        self._opening: dict[Any, _Opening] = {}
         self._idle: list[Any] = []
         self._calls: dict[Any, _Call] = {}
-        self._pace: dict[str, float] = {}
-        """Seconds a part, by the kind of work."""
-        self._compiled: set[tuple[Any, str]] = set()
+        self._pace: dict[Kind, float] = {}
+        """Seconds a part."""
+        self._compiled: set[tuple[Any, Kind]] = set()
         self._simulators_replaced: Counter[Any] = Counter()
         self._seen: dict[Any, float] = {}
         """When each actor was last heard of."""
         self._lost_while_opening = 0
+        self._first_lost_while_opening = 0.0
         self._nobody_since = clock()
         self.replaced = 0
         """Actors that died or hung so far."""
@@ -173,7 +198,8 @@ class Actors:
         """
         import ray
 
-        while len(self._opening) + len(self._idle) + len(self._calls) < self._number:
+        self._withdraw()
+        while len(self._opening) + len(self._idle) + len(self._calls) < self._crew.number:
             self._open()
         self._hand_out(batch)
         soonest = min((call.until for call in self._calls.values()), default=np.inf)
@@ -193,20 +219,31 @@ class Actors:
         import ray
 
         busy = [call.actor for call in self._calls.values()]
-        for actor in [*busy, *self._idle, *self._opening.values()]:
+        opening = [opening.actor for opening in self._opening.values()]
+        for actor in [*busy, *self._idle, *opening]:
             ray.kill(actor)
         self._calls, self._idle, self._opening = {}, [], {}
 
     def _open(self) -> None:
         import ray
 
-        actor: Any = ray.remote(Clients).options(**self._options).remote()
-        self._opening[actor.open.remote(self._opening_of_each)] = actor
+        cpus = placeable(self._crew.cpus)
+        options = {"num_cpus": cpus, "max_restarts": 0, "max_task_retries": 0}
+        actor: Any = ray.remote(Clients).options(**options).remote()
+        ref = actor.open.remote(self._opening_of_each, cpus)
+        self._opening[ref] = _Opening(actor, cpus, self._clock())
+
+    def _withdraw(self) -> None:
+        """Those that wait for a node as large as only one was that is gone."""
+        import ray
+
+        for ref, opening in list(self._opening.items()):
+            if opening.cpus > 1 and placeable(opening.cpus) < opening.cpus:
+                ray.kill(self._opening.pop(ref).actor)
 
     def _hand_out(self, batch: Batch | None) -> None:
         while batch is not None and self._idle:
-            name = batch.work.name
-            pace = self._pace.get(name, np.inf)
+            pace = self._pace.get(batch.kind, np.inf)
             most = int(A_CALL / max(pace, 1e-6))
             if not (taken := batch.take(most, len(self._idle) + len(self._calls))):
                 return
@@ -216,11 +253,10 @@ class Actors:
             self._calls[ref] = _Call(actor, batch, taken, self._clock() + seconds, seconds)
 
     def _patience_with(self, actor: Any, batch: Batch, taken: list[int]) -> float:
-        name = batch.work.name
         if self._patience is not None:
             seconds = self._patience
-        elif (actor, name) in self._compiled:
-            seconds = LEAST + TIMES * self._pace[name] * len(taken)
+        elif (actor, batch.kind) in self._compiled:
+            seconds = LEAST + TIMES * self._pace[batch.kind] * len(taken)
         else:
             seconds = FIRST_CALL
         # It may have been slow, not hung.
@@ -230,37 +266,36 @@ class Actors:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
-        opened = self._opening.pop(ref, None)
-        call = self._calls.pop(ref, None)
-        actor = opened if call is None else call.actor
+        opens = ref in self._opening
+        asked: _Opening | _Call = self._opening.pop(ref) if opens else self._calls.pop(ref)
         try:
             done = ray.get(ref)
         except RayTaskError as error:  # not the actor failed, but what ran in it
-            self._idle.append(actor)
+            self._idle.append(asked.actor)
             if isinstance(error.cause, UserError):
                 raise UserError(str(error.cause)) from error
             raise
         except RayError as error:
             reason = str(error).splitlines()[0]
-            if call is None:
-                self._lost_in_opening(actor, reason)
+            if isinstance(asked, _Call):
+                self._lose(asked, reason)
             else:
-                self._lose(call, reason)
+                self._lost_in_opening(asked, reason)
             return
-        self._idle.append(actor)
-        self._seen[actor] = self._clock()
+        self._idle.append(asked.actor)
+        self._seen[asked.actor] = self._clock()
         self._lost_while_opening = 0
-        if call is not None:
-            self._take(call, done)
+        if isinstance(asked, _Call):
+            self._take(asked, done)
 
     def _take(self, call: _Call, done: Done) -> None:
-        name = call.batch.work.name
+        kind, pace = call.batch.kind, done.seconds / len(call.parts)
         # The first call compiles: what it took says nothing of the next.
-        if (call.actor, name) in self._compiled:
-            self._pace[name] = done.seconds / len(call.parts)
+        if (call.actor, kind) in self._compiled:
+            self._pace[kind] = pace
         else:
-            self._compiled.add((call.actor, name))
-            self._pace.setdefault(name, done.seconds / len(call.parts))
+            self._compiled.add((call.actor, kind))
+            self._pace.setdefault(kind, pace)
         self._simulators_replaced[call.actor] = done.simulators_replaced
         # Copies, because what came lies in memory that others need again.
         call.batch.done |= zip(call.parts, jax.tree.map(_copied, done.answers), strict=True)
@@ -272,11 +307,15 @@ class Actors:
         self.replaced += 1
         call.batch.lose(call.parts, reason, self._seen.pop(call.actor), self._clock())
 
-    def _lost_in_opening(self, actor: Any, reason: str) -> None:
+    def _lost_in_opening(self, lost: _Opening, reason: str) -> None:
         import ray
 
-        ray.kill(actor)
+        ray.kill(lost.actor)
         self.replaced += 1
+        if not self._lost_while_opening:
+            self._first_lost_while_opening = self._clock()
+        elif lost.begun < self._first_lost_while_opening:
+            return  # they may all have been on one machine
         self._lost_while_opening += 1
         if self._lost_while_opening == LOSSES:
             raise UserError(f"{LOSSES} actors in a row were lost before they opened: {reason}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -18,11 +19,12 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from fedkl.cluster.nodes import Node, check_versions, nodes
 from fedkl.cluster.probe import Answer, ask
 from fedkl.errors import UserError
-from fedkl.processes import be_deaf, cores, ended_by_signals
+from fedkl.processes import be_deaf, cores, ended_by_signals, signals_held
 from fedkl.runs import explain_os_errors
 
 _QUIET = {
@@ -43,7 +45,8 @@ _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The first wins."""
 _TOKEN_FILE = Path(".ray") / "auth_token"
 """In the home directory: where Ray looks for a token that no variable gives."""
-_DECIDE_BITS = ("JAX_", "XLA_", "PJRT_")
+_TOKEN = re.compile("[ -~]+")
+_DECIDE_BITS = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
 """How the names of variables begin that results depend on: workers elsewhere get them, too."""
 _STORE = 2**28
 """Bytes of shared memory for objects on their way; what is more goes to disk."""
@@ -81,12 +84,14 @@ def connected(where: Where) -> Iterator[Cluster]:
 
     Raises:
         UserError: Ray is not installed, the cluster cannot be joined or is open to everybody, a
-            node has other versions, or there are too few CPUs.
+            node has other versions, or there are too few CPUs or none.
     """
     if find_spec("ray") is None:
         raise UserError("a cluster needs Ray; install it with `pip install -e '.[ray]'`")
     with _started(where) if where.address is None else _joined(where.address, where.insecure):
         found = Cluster(nodes())
+        if not found.cpus:
+            raise UserError("no node of the Ray cluster has a CPU; start some that have")
         _require_cpus(where, found.cpus)
         if where.address is not None:
             check_versions(found.nodes)
@@ -142,16 +147,19 @@ def _prepare(variables: Mapping[str, str]) -> None:
 def _initialised(address: str, **options: Any) -> Iterator[None]:
     import ray
 
-    try:
-        with warnings.catch_warnings():
-            # JAX warns of what is forked. Ray's processes begin another program at once.
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except Exception as error:  # Ray has no class of its own for it
-        what = "Ray did not start" if address == "local" else f"{address} cannot be joined"
-        raise UserError(f"{what}: {_line(error)}") from error
-    with ended_by_signals():  # Ray's own handler would print where everybody stands
+    with ended_by_signals():
         try:
+            try:
+                # Ray forks, and what is raised in a hook that runs then is lost. Its own handler
+                # would raise, too, and print where everybody stands.
+                theirs = mock.patch("ray._private.utils.set_sigterm_handler", create=True)
+                with signals_held(), theirs, warnings.catch_warnings():
+                    # JAX warns of what is forked. Ray's processes begin another program at once.
+                    warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+                    ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+            except Exception as error:  # Ray has no class of its own for it
+                what = "Ray did not start" if address == "local" else f"{address} cannot be joined"
+                raise UserError(f"{what}: {_line(error)}") from error
             yield
         finally:
             be_deaf()
@@ -174,7 +182,7 @@ def _require_listener(address: str) -> None:
         raise UserError(f"the address of a Ray cluster must be HOST:PORT, not '{address}'")
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the last: not the name of a host
         raise UserError(f"no Ray cluster answers at {address}: {_line(error)}") from error
 
 
@@ -201,14 +209,27 @@ def _identity(address: str, insecure: bool) -> dict[str, str]:
             f"the Ray cluster at {address} wants a token: give it as RAY_AUTH_TOKEN, or a file "
             "that has it as RAY_AUTH_TOKEN_PATH"
         )
-    path = Path(given.get("RAY_AUTH_TOKEN_PATH", os.devnull))
-    with explain_os_errors("read", path):  # Ray would abort the process
-        path.read_bytes()
+    which = next(iter(given), f"~/{_TOKEN_FILE}")
+    # Ray would abort the process.
+    if not _TOKEN.fullmatch(_token(given)):
+        raise UserError(f"the token of {which} must be one line of ASCII characters")
     ours = {"RAY_AUTH_MODE": "token", **given}
     if ask(address, ours) is not Answer.ADMITTED:
-        which = " or ".join(given) or f"~/{_TOKEN_FILE}"
         raise UserError(f"the Ray cluster at {address} refuses the token of {which}")
     return ours
+
+
+def _token(given: Mapping[str, str]) -> str:
+    """The token that Ray will find, without the white space around it.
+
+    Raises:
+        UserError: its file cannot be read.
+    """
+    if token := given.get("RAY_AUTH_TOKEN"):
+        return token.strip()
+    path = Path(given.get("RAY_AUTH_TOKEN_PATH", Path.home() / _TOKEN_FILE))
+    with explain_os_errors("read", path):
+        return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def _line(error: BaseException) -> str:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from fedkl.clients.state import Model
 from fedkl.clients.work import Work
 from fedkl.cluster.actor import Opening, Part, Surroundings, Together
-from fedkl.cluster.actors import Actors, Batch
-from fedkl.cluster.nodes import nodes
+from fedkl.cluster.actors import Actors, Batch, Crew
 from fedkl.cluster.plugins import read_plugins
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report, Rows, Words, parts_of
 from fedkl.engines.site import width_of
+from fedkl.provenance import versions
 from fedkl.server.starting import first_states, task_of, trained_at_once
 from fedkl.worlds.base import SharedWorld, SoloWorld
 
@@ -49,11 +49,10 @@ class Ray(Rows):
         self._shared = isinstance(config.world, SharedWorld)
         self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
         self._at_once = trained_at_once(config, on_cpu=True)
-        cpus = min(actors, max(node.cpus for node in nodes())) if self._shared else 1
         plugins, here = read_plugins(config.plugins), Surroundings.here()
-        opening = Opening(config.mapping(), plugins, here, self._at_once, cpus)
-        number = 1 if self._shared else actors
-        self._actors = Actors(opening, number, patience, time.monotonic)
+        opening = Opening(config.mapping(), plugins, here, self._at_once, versions())
+        crew = Crew(number=1, cpus=actors) if self._shared else Crew(number=actors, cpus=1)
+        self._actors = Actors(opening, crew, patience, time.monotonic)
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -39,6 +40,14 @@ def nodes() -> tuple[Node, ...]:
     return tuple(node for node in found if node.cpus)
 
 
+def placeable(cpus: int) -> int:
+    """So many CPUs, or as many as the largest node that is alive has.
+
+    What asks for more waits for ever. Where no node is alive all are asked for: one may come.
+    """
+    return min(cpus, max((node.cpus for node in nodes()), default=cpus))
+
+
 def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
     """What a function gives on each node.
 
@@ -62,7 +71,9 @@ def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: objec
             raise UserError(f"the node {node.name} did not answer within {PATIENCE:g} s")
     try:
         return ray.get(coming)
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
+    except ray.exceptions.RayTaskError:
+        raise  # not the node failed, but what ran on it
+    except ray.exceptions.RayError as error:
         raise UserError("a node died while it was asked for its versions") from error
 
 
@@ -91,6 +102,16 @@ def check_versions(nodes: Sequence[Node]) -> None:
     for node, found in zip(nodes, on_each(nodes, theirs, packages), strict=True):
         if problem := mismatch(ours, found):
             raise UserError(f"the node {node.name} {problem}")
+
+
+def require_versions(wanted: Mapping[str, str]) -> None:
+    """Whether this node, which may have come after all were looked at, has the driver's versions.
+
+    Raises:
+        UserError: names the node, and what it has; for the driver to say.
+    """
+    if problem := mismatch(wanted, versions()):
+        raise UserError(f"the node {platform.node()} {problem}")
 
 
 def mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:

@@ -20,12 +20,14 @@ from rich.console import Console
 
 from fedkl import compilation, training
 from fedkl.cluster.connection import Cluster
+from fedkl.cluster.nodes import nodes, placeable, require_versions
 from fedkl.cluster.plugins import Plugin, install_plugins, read_plugins
 from fedkl.config import Config, from_mapping, of_run
 from fedkl.errors import STALLED, StalledError, UserError
 from fedkl.processes import take_cores
 from fedkl.progress import RoundProgress
-from fedkl.runs import RunDirectory
+from fedkl.provenance import versions
+from fedkl.runs import RunDirectory, explain_os_errors
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
 from fedkl.texts import last_words
@@ -47,6 +49,8 @@ class Order(NamedTuple):
     mapping: dict[str, Any]
     """The config, as TOML can hold it."""
     plugins: tuple[Plugin, ...]
+    versions: dict[str, str]
+    """The driver's."""
     until: int | None
     """The round after which to stop; None: the last one."""
 
@@ -81,6 +85,10 @@ class _StoppedError(Exception):
     """The driver wants no more."""
 
 
+class _UnplaceableError(Exception):
+    """What was asked of the cluster is more than it has now."""
+
+
 def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
     """Trains a run on a worker.
 
@@ -92,6 +100,7 @@ def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
     take_cores(cpus)
     compilation.enable_cache()
     try:
+        require_versions(order.versions)
         plugins = install_plugins(order.plugins)
         with Federation(from_mapping(order.mapping | {"plugins": plugins})) as federation:
             _restore(federation, state)
@@ -193,8 +202,8 @@ class OnCluster:
                 return
             except RayTaskError:
                 raise  # not the worker failed, but what ran on it
-            except RayError as error:
-                lost += 1
+            except (RayError, _UnplaceableError) as error:
+                lost += isinstance(error, RayError)
                 reason = " ".join(str(error).split())
                 if lost == LOSSES:
                     raise UserError(
@@ -218,6 +227,8 @@ class OnCluster:
         try:
             while not self._stop.is_set():
                 if not ray.wait([coming], timeout=_LOOK, fetch_local=False)[0]:
+                    if placeable(cpus) < cpus:
+                        raise _UnplaceableError(f"no machine that is left has {cpus} CPUs")
                     continue
                 try:
                     answer = next(coming)
@@ -244,11 +255,17 @@ class Task:
         run: its directory.
         until: the round after which to stop; None: the last one.
         cpus: how many its worker takes.
+
+        Raises:
+            UserError: its log cannot be written.
         """
         self._run = RunDirectory.open(run)
         self._until = until
         self._cpus = cpus
-        self._code: int | None = None
+        self._code = 1  # unless it comes to an end that is better known
+        # Here, because nobody hears of what goes wrong at the beginning of a thread.
+        with explain_os_errors("write", self._run.path / LOG):
+            self._log = (self._run.path / LOG).open("a", encoding="utf-8")
         self._stop = threading.Event()
         # What must not hinder the process from ending.
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -265,11 +282,10 @@ class Task:
     def wait(self) -> int:
         """Waits until it has."""
         self._thread.join()
-        assert self._code is not None
         return self._code
 
     def _work(self) -> None:
-        with (self._run.path / LOG).open("a", encoding="utf-8") as log:
+        with self._log as log:
             try:
                 self._train(log)
                 self._code = 0
@@ -285,11 +301,10 @@ class Task:
                 traceback.print_exc(file=log)
                 # JAX prints notices below a traceback, and Ray's errors are one.
                 print(last_words(getattr(error, "cause", None) or error), file=log)
-                self._code = 1
 
     def _train(self, log: TextIO) -> None:
         config = of_run(self._run)
-        order = Order(config.mapping(), read_plugins(config.plugins), self._until)
+        order = Order(config.mapping(), read_plugins(config.plugins), versions(), self._until)
         federation = OnCluster(order, config, self._cpus, log, self._stop)
         rounds = config.federation.rounds
         until = rounds if self._until is None else self._until
@@ -308,17 +323,19 @@ class OnRay:
         """Args:
         cluster: what the process is connected to.
         """
-        self._cpus = [node.cpus for node in cluster.nodes]
+        self._cpus = cluster.cpus
 
     def at_once(self, runs: int) -> int:
         """As many as there are CPUs."""
-        return max(1, min(runs, sum(self._cpus)))
+        return max(1, min(runs, self._cpus))
 
     def start(self, run: Path, slot: int, slots: int, until: int | None) -> Task:
         """A task; where it runs is up to Ray."""
         return Task(run, until, self._share(slots))
 
     def _share(self, slots: int) -> int:
-        """The most CPUs that each of so many tasks can have, all at the same time."""
-        most = range(max(self._cpus), 1, -1)
-        return next((n for n in most if sum(cpus // n for cpus in self._cpus) >= slots), 1)
+        """The most CPUs that each of so many tasks can have, all at the same time, on the nodes
+        that are alive now."""
+        each = [node.cpus for node in nodes()]
+        most = range(max(each, default=1), 1, -1)
+        return next((n for n in most if sum(cpus // n for cpus in each) >= slots), 1)

@@ -71,12 +71,11 @@ def level(
         )
         for name in Measurement._fields
     )
-    # M - D_n A_n is a sum over clients, with these weights.
-    difference = q - np.eye(len(clients))
-    products = _between(weighted, weighted)
-    squared = np.diag(products)
-    apart = np.einsum("nj,jk,nk->n", difference, products, difference)
-    alignment = _between(fitted, expected) @ q
+    squared = _own(weighted, weighted)
+    mean = _with_mean(weighted, weighted, q)
+    # |M - D_n A_n|^2, multiplied out.
+    apart = squared - 2 * mean + q @ mean
+    alignment = _with_mean(fitted, expected, q)
     return {
         client: _level(*numbers)
         for client, *numbers in zip(clients, squared, apart, alignment, strict=True)
@@ -98,19 +97,26 @@ def problem_with_measurement(measurement: Measurement, expected: int) -> str | N
     return None
 
 
-def _between(
+def _own(
     left: Float[np.ndarray, "n 2 p"], right: Float[np.ndarray, "n 2 p"]
-) -> Float[np.ndarray, "n n"]:
-    """The inner product of each client's left and each client's right.
+) -> Float[np.ndarray, " n"]:
+    """The inner product of each client's left with its own right.
 
-    Of two clients, of their means over both halves: these are independent. Of a client with itself,
-    of one half and the other.
+    Of one half and the other, because these are independent.
     """
-    result = left.mean(axis=1) @ right.mean(axis=1).T
-    own = np.einsum("np,np->n", left[:, 0], right[:, 1])
-    own += np.einsum("np,np->n", left[:, 1], right[:, 0])
-    np.fill_diagonal(result, own / 2)
-    return result
+    return np.einsum("nhp,nhp->n", left, right[:, ::-1]) / 2
+
+
+def _with_mean(
+    left: Float[np.ndarray, "n 2 p"], right: Float[np.ndarray, "n 2 p"], q: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """The inner product of each client's left with the weighted mean of all rights.
+
+    Of two clients, of their means over both halves: these are independent. Nothing is as large as
+    the square of the number of clients.
+    """
+    x, y = left.mean(axis=1), right.mean(axis=1)
+    return x @ (q @ y) + q * (_own(left, right) - np.einsum("np,np->n", x, y))
 
 
 def _level(advantage: float, heterogeneity: float, alignment: float) -> Level:

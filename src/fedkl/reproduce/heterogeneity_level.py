@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkl.errors import UserError
 from fedkl.report.statistics import FloatArray, difference, estimate
 from fedkl.report.style import BLUE, GREEN, INK, ORANGE, VERMILLION
 from fedkl.reproduce.experiment import Case, Experiment, Finding, Log, Logs
@@ -38,16 +39,24 @@ CASES = {
     ),
 }
 _QUANTITIES = ("advantage", "heterogeneity", "learning_potential", "alignment")
+_DRAWN = ("learning_potential", "advantage", "heterogeneity")
 
 
 def judge(logs: Logs, labels: Mapping[str, str]) -> Finding:
-    """G of each round, averaged over clients."""
+    """G of each round, averaged over clients.
+
+    Raises:
+        UserError: of some case, no round was measured in every seed.
+    """
     rows = [
         {"case": case, "seed": seed} | row
         for case, by_seed in logs.items()
         for seed, log in by_seed.items()
         for row in _rounds(log)
     ]
+    for case, by_seed in logs.items():
+        if not _measured(rows, case, [*by_seed]):
+            raise UserError(f"no round of {case} was measured in every seed")
     return Finding(rows, lambda: _figure(rows, labels), _text(rows, labels))
 
 
@@ -68,11 +77,23 @@ def _rounds(log: Log) -> list[dict[str, Any]]:
     return result
 
 
-def _curves(rows: list[dict[str, Any]], case: str, name: str) -> FloatArray:
-    """One row for each seed, of the rounds that all have."""
-    seeds = sorted({row["seed"] for row in rows if row["case"] == case})
-    each = [[r[name] for r in rows if (r["case"], r["seed"]) == (case, s)] for s in seeds]
-    return np.array([one[: min(map(len, each))] for one in each])
+def _measured(rows: list[dict[str, Any]], case: str, seeds: list[int]) -> list[int]:
+    """The rounds that were measured in all of these seeds."""
+    of_each = [{r["round"] for r in rows if (r["case"], r["seed"]) == (case, s)} for s in seeds]
+    return sorted(set.intersection(*of_each))
+
+
+def _curves(
+    rows: list[dict[str, Any]], case: str, *names: str
+) -> tuple[list[int], list[FloatArray]]:
+    """Rounds, and for each name what it was in them: one row for each seed."""
+    of_case = {(row["seed"], row["round"]): row for row in rows if row["case"] == case}
+    seeds = sorted({seed for seed, _ in of_case})
+    rounds = _measured(rows, case, seeds)
+    return rounds, [
+        np.array([[of_case[seed, round][name] for round in rounds] for seed in seeds])
+        for name in names
+    ]
 
 
 def _text(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> str:
@@ -80,7 +101,7 @@ def _text(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> str:
     lines = []
     early_late: dict[str, tuple[FloatArray, FloatArray]] = {}
     for case, label in labels.items():
-        g, da, db = (_curves(rows, case, name) for name in ("learning_potential", *_QUANTITIES[:2]))
+        _, (g, da, db, below) = _curves(rows, case, *_DRAWN, "share_below_0")
         window = max(1, g.shape[1] // 6)
         first, last = g[:, :window].mean(axis=1), g[:, -window:].mean(axis=1)
         early_late[case] = first, last
@@ -88,7 +109,6 @@ def _text(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> str:
             estimate(db[:, part].mean(axis=1) / da[:, part].mean(axis=1))
             for part in (slice(window), slice(-window, None))
         ]
-        share = _curves(rows, case, "share_below_0").mean()
         lines.append(
             [
                 label,
@@ -96,7 +116,7 @@ def _text(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> str:
                 interval_text(estimate(last)),
                 f"{np.sum(last < first)} of {len(g)}",
                 *map(interval_text, ratio),
-                f"{100 * share:.0f} %",
+                f"{100 * below.mean():.0f} %",
             ]
         )
     head = [
@@ -110,7 +130,7 @@ def _text(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> str:
     ]
     words = [
         "Means over all clients; IQM over seeds with a 95 % bootstrap interval. At first and at "
-        f"last: {window} rounds each.",
+        f"last: {window} measured rounds each.",
         "",
         table(head, lines),
     ]
@@ -130,9 +150,8 @@ def _figure(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> Figure:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     drawn = []
     for (case, label), colour in zip(labels.items(), _COLOURS, strict=True):
-        g, da, db = (_curves(rows, case, name) for name in ("learning_potential", *_QUANTITIES[:2]))
+        x, (g, da, db) = _curves(rows, case, *_DRAWN)
         drawn.append(g)
-        x = np.arange(1, g.shape[1] + 1)
         above.fill_between(x, g.min(axis=0), g.max(axis=0), color=colour, alpha=0.15, lw=0)
         above.plot(x, g.mean(axis=0), color=colour, lw=1.6, label=label)
         below.plot(x, db.mean(axis=0) / da.mean(axis=0), color=colour, lw=1.4, label=label)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 STAGE = 10
 """Rounds that count as one stage of training."""
+_FIRST_GAIN = 2
+"""The first round has nothing before it to be compared with."""
 _SIGNS = {"learning_potential": "G", "alignment": "alignment"}
 CASES = {
     "noise-0.4": Case(
@@ -80,7 +82,7 @@ def stages(rows: list[dict[str, Any]]) -> IntArray:
         >>> stages(rows).tolist()
         [0, 0, 1, 2]
     """
-    of_each = [(row["seed"], (row["round"] - 2) // STAGE) for row in rows]
+    of_each = [(row["seed"], (row["round"] - _FIRST_GAIN) // STAGE) for row in rows]
     numbers = {stage: number for number, stage in enumerate(sorted(set(of_each)))}
     return np.array([numbers[stage] for stage in of_each], np.int64)
 
@@ -137,17 +139,25 @@ def _correlation_of(x: FloatArray, y: FloatArray, rows: IntArray) -> float:
     return correlation(x[rows], y[rows])
 
 
+def _gains(gain: FloatArray, marked: FloatArray) -> list[str]:
+    """Mean gains of marked rounds and of others."""
+    return [f"{gain[marked == m].mean():.3g}" if (marked == m).any() else "-" for m in (1, 0)]
+
+
 def _text(rows: list[dict[str, Any]]) -> str:
     rounds = _usable(rows)
     if len(rounds) < 2:
         return "Too few rounds to compare.\n"
     gain, stage = _column(rounds, "gain"), stages(rounds)
     gain_ranks = within_stages(gain, stage)
-    lines, ranks = [], {}
+    late = _column(rounds, "round") >= _FIRST_GAIN + STAGE
+    lines, ranks, marks, later = [], {}, {}, []
     for quantity, name in _SIGNS.items():
         marked = (_column(rounds, f"{quantity}_least") < 0).astype(np.float64)
+        marks[quantity] = marked
         ranks[quantity] = within_stages(_column(rounds, f"{quantity}_mean"), stage)
-        means = [f"{gain[marked == m].mean():.3g}" if (marked == m).any() else "-" for m in (1, 0)]
+        means = _gains(gain, marked)
+        later.append(f"{' and '.join(_gains(gain[late], marked[late]))} ({name})")
         apart = resampled(partial(_gap_of, gain, marked, stage), stage)
         together = resampled(partial(_correlation_of, ranks[quantity], gain_ranks), stage)
         lines.append(
@@ -166,6 +176,13 @@ def _text(rows: list[dict[str, Any]]) -> str:
         ),
         stage,
     )
+    wider = resampled(
+        lambda rows: (
+            _gap_of(gain, marks["alignment"], stage, rows)
+            - _gap_of(gain, marks["learning_potential"], stage, rows)
+        ),
+        stage,
+    )
     head = [
         "mark",
         "rounds marked",
@@ -178,6 +195,10 @@ def _text(rows: list[dict[str, Any]]) -> str:
         "A gain is the mean return over all clients after a round minus that before it. In "
         "brackets: 95 % bootstrap intervals over rounds, drawn again within their stage.\n\n"
         f"{table(head, lines)}\n\n"
+        f"After the first {STAGE} rounds with a gain, marked rounds and others gain "
+        f"{', '.join(later)}.\n"
+        "Difference by the mark of the alignment minus that by the mark of G: "
+        f"{interval_text(wider, 2)}.\n"
         "Rank correlation of the alignment minus that of G: "
         f"{interval_text(better, 2)}.\n"
     )

@@ -20,6 +20,7 @@ import tomli_w
 from fedkl import workers
 from fedkl.compare import refuse_seen_seeds
 from fedkl.config import Config
+from fedkl.errors import UserError
 from fedkl.report.pictures import save_figure
 from fedkl.reproduce import EXPERIMENTS
 from fedkl.reproduce.experiment import Case, Experiment, Finding
@@ -72,8 +73,8 @@ def create(path: Path, plan: Plan, configure: Callable[[Case, int], Config]) -> 
         configure: the config of a case and a seed.
 
     Raises:
-        UserError: a config is wrong or its settings were chosen on a seed of the plan (nothing is
-            written then), or the directory exists.
+        UserError: a config is wrong, its settings were chosen on a seed of the plan, or nothing
+            would be measured (nothing is written then), or the directory exists.
     """
     configs = {
         name_of(name, seed): configure(case, seed)
@@ -81,6 +82,8 @@ def create(path: Path, plan: Plan, configure: Callable[[Case, int], Config]) -> 
         for seed in plan.seeds
     }
     refuse_seen_seeds(configs.values(), plan.seeds)
+    if not all(config.heterogeneity.every for config in configs.values()):
+        raise UserError("heterogeneity.every must not be 0: what is measured makes the figure")
     mappings = {name: config.mapping() for name, config in configs.items()}
     text = tomli_w.dumps(dataclasses.asdict(plan))
     workers.create(path, mappings, lambda aside: write_atomically(aside / _PLAN, text.encode()))
@@ -103,7 +106,8 @@ def go_on(
         place: where runs are trained; None: in processes here, `plan.jobs` at a time.
 
     Raises:
-        UserError: a run could not be finished (the others were), or a file not be written.
+        UserError: a run could not be finished (the others were), nothing was measured, or a file
+            not be written.
     """
     experiment = plan.it()
     with lock_directory(path):
