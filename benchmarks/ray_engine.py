@@ -69,8 +69,7 @@ def side_by_side(config: Config, pairs: int) -> dict[str, Any]:
         for i in range(pairs):
             for name in list(both)[:: 1 if i % 2 else -1]:
                 seconds[name].append(both[name].run_round()["seconds"])
-        same = jax.tree.map(np.array_equal, here.state.model, there.state.model)
-        assert all(jax.tree.leaves(same)), "the bits differ"
+        _require_same_bits(here, there)
     ratios = [b / a for a, b in zip(*seconds.values(), strict=True)]
     return {f"{name}_seconds": spread(x) for name, x in seconds.items()} | {
         "relative_to_in_process": spread(ratios)
@@ -78,7 +77,7 @@ def side_by_side(config: Config, pairs: int) -> dict[str, Any]:
 
 
 def with_losses(config: Config, times: int) -> dict[str, Any]:
-    """Rounds in which an actor is killed, and in which one hangs."""
+    """Rounds in which an actor is killed, and in which one hangs: the bits are as without."""
     calm, killed, beyond = [], [], []
     with Federation(config, Ray(config, ACTORS, HANGS)) as federation:
         engine = federation.engine
@@ -98,6 +97,10 @@ def with_losses(config: Config, times: int) -> dict[str, Any]:
                 _complete(engine)
                 federation.run_round()  # who is new compiles
                 federation.run_round()
+        with Federation(config) as undisturbed:
+            while undisturbed.state.round < federation.state.round:
+                undisturbed.run_round()
+            _require_same_bits(undisturbed, federation)
     return {
         "round_seconds": spread(calm),
         "killed_over_round": spread([k / c for k, c in zip(killed, calm, strict=True)]),
@@ -137,6 +140,11 @@ def _peak_mb(_: object = None) -> float:
     # Not that of getrusage, which has something of the process that this one was forked from.
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return float(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def _require_same_bits(one: Federation, other: Federation) -> None:
+    same = jax.tree.map(np.array_equal, one.state.model, other.state.model)
+    assert all(jax.tree.leaves(same)), "the bits differ"
 
 
 def _complete(engine: Ray) -> None:

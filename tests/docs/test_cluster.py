@@ -46,10 +46,18 @@ def test_the_script_for_slurm_is_one_that_bash_understands():
     assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
 
 
-def test_the_cluster_for_kubernetes_has_a_token_and_one_image():
+def test_the_script_for_slurm_hands_its_cpus_on_to_srun():
+    (script,) = blocks("bash")
+    assert script.index("export SRUN_CPUS_PER_TASK=") < script.index("srun ")
+
+
+def test_the_cluster_for_kubernetes_has_a_token_and_one_image_and_its_volume_is_made():
     yaml = pytest.importorskip("yaml")
     (text,) = blocks("yaml")
-    spec = yaml.safe_load(text)["spec"]
+    claim, cluster = yaml.safe_load_all(text)
+    spec = cluster["spec"]
+    (volume,) = spec["headGroupSpec"]["template"]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert spec["authOptions"] == {"mode": "token"}
     groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
     images = {g["template"]["spec"]["containers"][0]["image"] for g in groups}
