@@ -119,8 +119,9 @@ def main() -> None:
         "bytes": {"page": size, "limit": BYTES},
     }
     summary = (
-        f"{options.runs} runs of {options.rounds} rounds in {options.groups} groups: {spread(took)['median']:.1f} s (at most "
-        f"{SECONDS:g}), {size / 1e6:.2f} MB (at most {BYTES / 1e6:g})"
+        f"{options.runs} runs of {options.rounds} rounds in {options.groups} groups: "
+        f"{spread(took)['median']:.1f} s (at most {SECONDS:g}), "
+        f"{size / 1e6:.2f} MB (at most {BYTES / 1e6:g})"
     )
     emit(result, summary, options.out)
 
