@@ -6,6 +6,7 @@ the interquartile mean over seeds, the band its 95 % bootstrap interval; a colou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
 from fedkl.report.values import Trace
+from fedkl.runs.records import is_number
 
 COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure
 
@@ -201,7 +203,8 @@ def _logarithmic(title: str, series: Series, ylabel: str, marks: Sequence[Mark] 
 def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
     """The value of a setting as a line: grey if algorithms share it, else in the owner's colour."""
     found = {g.label: g.counted[0].setting(table, key) for g in groups}
-    values = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
+    known = {name: float(v) for name, v in found.items() if is_number(v)}
+    values = {name: v for name, v in known.items() if math.isfinite(v)}
     shades = colours(found)
     marks = []
     for value in sorted(set(values.values())):
