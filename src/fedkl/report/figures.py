@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedkl.report.charts import Chart, Mark, draw_chart
+from fedkl.report.charts import MOST_PANELS, Chart, Mark, draw_chart
 from fedkl.report.groups import MOST_POINTS, Group, Series, drawn
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
 from fedkl.report.plotting import MOST_SEEDS, canvas, label_axes
@@ -86,10 +86,12 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
         else [Mark(target, f"target {minus(number(target))}", dashes=":")],
         unfinished=True,
     )
-    caption = (
-        "Return of the policy with its own exploration noise (solid) and with the mean action "
-        "(dashed), averaged over clients."
-    )
+    caption = "Return of the policy with its own exploration noise, averaged over clients."
+    if len(groups) <= MOST_PANELS:
+        caption = (
+            "Return of the policy with its own exploration noise (solid) and with the mean action "
+            "(dashed), averaged over clients."
+        )
     if any(group.left_out for group in groups):
         caption += " Dotted lines are unfinished runs, which are not counted."
     return draw_chart(groups, chart, caption)
