@@ -1,9 +1,11 @@
 """A report over many runs: how long the command takes, and how large its page is.
 
-    python benchmarks/report.py [--runs N] [--rounds R] [--clients C] [--repetitions P] [--out FILE]
+    python benchmarks/report.py [--runs N] [--groups G] [--rounds R] [--clients C]
+                                [--repetitions P] [--out FILE]
 
-The runs are made up, and lie on disk as trained ones do, five groups of them; the command is a
-whole process. With 100 runs of 200 rounds it should take at most `SECONDS`, and its page `BYTES`.
+The runs are made up, and lie on disk as trained ones do, in groups that differ in algorithm or
+settings; the command is a whole process. With 100 runs of 200 rounds it should take at most
+`SECONDS`, and its page `BYTES`, in however many groups they are.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ import fedkl
 from fedkl.runs import RunDirectory
 
 SECONDS, BYTES = 20.0, 3_000_000
-GROUPS = (
-    ("fedkl", {"algorithm.d_global": 0.3}),
-    ("fedkl", {"algorithm.d_global": 0.6}),
-    ("fedavg", {}),
-    ("fedprox", {}),
-    ("scaffold", {}),
-)
+
+
+def settings_of(group: int) -> tuple[str, dict[str, Any]]:
+    """The algorithm of a group and its settings; after the fifth they differ in a setting alone."""
+    first = ("fedkl", "fedkl", "fedavg", "fedprox", "scaffold")
+    algorithm = first[group] if group < len(first) else "fedkl"
+    own = {"algorithm.d_global": round(0.3 * (group + 1), 1)} if algorithm == "fedkl" else {}
+    return algorithm, own
 
 
 def record(round: int, clients: int, group: int, draws: np.random.Generator) -> dict[str, Any]:
@@ -67,8 +70,8 @@ def make(folder: Path, options: argparse.Namespace) -> list[Path]:
     """The runs, a few seeds of each group."""
     runs = []
     for number in range(options.runs):
-        group, seed = number % len(GROUPS), number // len(GROUPS)
-        algorithm, settings = GROUPS[group]
+        seed, group = divmod(number, options.groups)
+        algorithm, settings = settings_of(group)
         sizes = {"federation.rounds": options.rounds, "federation.clients": options.clients}
         config = fedkl.preset("demo", algorithm, seed, sizes | settings)
         run = RunDirectory.create(folder / f"{number:03d}", config.mapping())
@@ -84,6 +87,7 @@ def make(folder: Path, options: argparse.Namespace) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--groups", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--clients", type=int, default=60)
     parser.add_argument("--repetitions", type=int, default=3)
@@ -115,8 +119,9 @@ def main() -> None:
         "bytes": {"page": size, "limit": BYTES},
     }
     summary = (
-        f"{options.runs} runs of {options.rounds} rounds: {spread(took)['median']:.1f} s (at most "
-        f"{SECONDS:g}), {size / 1e6:.2f} MB (at most {BYTES / 1e6:g})"
+        f"{options.runs} runs of {options.rounds} rounds in {options.groups} groups: "
+        f"{spread(took)['median']:.1f} s (at most {SECONDS:g}), "
+        f"{size / 1e6:.2f} MB (at most {BYTES / 1e6:g})"
     )
     emit(result, summary, options.out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Control characters but for line break and tab, and those that turn the direction of what follows.
@@ -24,6 +24,17 @@ def printable(text: str) -> str:
         'demo\\\\x1b]0;owned\\\\x07'
     """
     return _UNFIT.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def few(items: Sequence[str], most: int = 8) -> str:
+    """The first of several things, and how many more there are.
+
+    Example:
+        >>> few(["a", "b", "c"]), few(["a", "b", "c"], most=2)
+        ('a, b, c', 'a, b and 1 more')
+    """
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
 def plain(value: Any) -> str:

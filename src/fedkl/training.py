@@ -71,11 +71,11 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
     """
     with run.lock():
         config = run.config()
+        from_mapping(config)  # what is wrong in it is not to be written again
         done = run.metrics.count()
         if rounds < done:
             raise UserError(f"--rounds must be at least {done}, which {run.path} has, not {rounds}")
-        federation = config.get("federation")
-        longer = {**config, "federation": {**(federation or {}), "rounds": rounds}}
+        longer = {**config, "federation": {**config.get("federation", {}), "rounds": rounds}}
         from_mapping(longer)
         if longer != config:
             run.replace_config(longer)
@@ -266,8 +266,11 @@ def _require_returns(run: RunDirectory, summary: Mapping[str, Any]) -> None:
 def _best_return(run: RunDirectory) -> float:
     """The return of the best round that was kept."""
     kept = max(run.best.rounds(), default=0)
-    found = [r["return_mean"] for r in run.metrics.read() if r["round"] == kept]
-    return found[0] if found and found[0] is not None else -math.inf
+    for record in run.metrics.read():
+        require_sensible(run.metrics, record, ("round", "return_mean"))
+        if record["round"] == kept and record["return_mean"] is not None:
+            return float(record["return_mean"])
+    return -math.inf
 
 
 def _log(run: RunDirectory, record: Record, before: str) -> str:

@@ -204,6 +204,29 @@ def test_a_checkpoint_without_a_policy_is_refused(scramble):
         load(made.run.path)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "sentence"),
+    [
+        ("observations.count", None, "it has no whole statistics of observations: count"),
+        ("observations.squares", (2,), "it has no whole statistics of observations: squares"),
+        ("policy.network.weights.1", (), "it has no whole policy"),
+        ("policy.network.biases.2", (), "it has no whole policy"),
+        ("policy.network.biases.1", None, "it has no whole policy"),
+        ("policy.network.weights.1", (6, 5), "its layers do not fit each other"),
+        ("policy.log_std", (2,), "it has not one deviation for each action"),
+    ],
+)
+def test_a_checkpoint_with_an_array_of_another_shape_is_refused(scramble, name, shape, sentence):
+    made = scramble("pendulum")
+    arrays = dict(made.run.checkpoint(print, False).arrays)
+    assert arrays.pop(f"model.{name}") is not None
+    if shape is not None:
+        arrays[f"model.{name}"] = np.ones(shape, np.float32)
+    made.run.checkpoints.save(4, arrays)
+    with pytest.raises(fedkl.UserError, match=f"round 4 does not fit the run: {sentence}"):
+        load(made.run.path)
+
+
 def test_what_a_client_of_a_network_keeps_is_on_its_own_disk(scramble):
     made = scramble(federation__observation_statistics="local")
     (made.run.path / SERVING).write_text("")
@@ -219,7 +242,12 @@ def test_a_served_run_whose_clients_keep_nothing_is_loaded_like_any_other(scramb
 
 @pytest.mark.parametrize(
     ("table", "name", "value"),
-    [("federation", "clients", "four"), ("learner", "observation_clip", True)],
+    [
+        ("federation", "clients", "four"),
+        ("federation", "clients", 0),
+        ("learner", "observation_clip", True),
+        ("checkpoint", "every", 0),
+    ],
 )
 def test_a_config_that_was_spoilt_is_answered_with_a_sentence(scramble, table, name, value):
     made = scramble()

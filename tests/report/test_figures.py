@@ -5,11 +5,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 from fedkl.errors import UserError
 from fedkl.report import load_runs
@@ -212,6 +214,43 @@ def test_clients_are_ranked_however_many_each_run_evaluated(make_run: Callable[.
     picture = draw(grouped(many), None)["client_returns"]
     assert "Shown are 200 evenly spaced ones." in picture.caption
     assert len(picture.svg) < 100_000
+
+
+@pytest.mark.parametrize("name", [r"$\frac$", "a\x1b[31m\u202eb", "$", "two\nlines"])
+def test_whatever_a_run_calls_things_a_figure_shows_it_and_obeys_nothing(
+    make_run: Callable[..., Path], name: str
+) -> None:
+    path = make_run(rounds=2, edit=lambda record: record.update(coefficients={name: 1.0}))
+    config = (path / "config.toml").read_text()
+    named = config.replace('"fedkl"', tomli_w.dumps({"name": name}).split(" = ")[1].strip())
+    (path / "config.toml").write_text(named)
+    pictures = draw(grouped(load_runs(path)), None)
+    for picture in pictures.values():
+        assert not re.search("[\x1b\u202e]", picture.svg)
+        # What is drawn are the letters, one by one.
+        shown = name.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e").split("\n")[0]
+        assert any(shown in words for words in panels_of(picture.svg)), picture.name
+    assert any("coefficient" in name for name in pictures)
+
+
+def test_ticks_are_numbers_and_no_formulas() -> None:
+    with matplotlib_style():
+        for values in ([0.0, 1e-4, 1e4], [1e-6, 1e6]):
+            figure, axes = canvas()
+            axes.plot(values)
+            log_axis(axes, [np.array(values)])
+            figure.canvas.draw()
+            texts = [label.get_text() for label in axes.get_yticklabels()]
+            assert texts
+            assert all(float(text) is not None for text in texts)
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, "x"])
+def test_a_setting_that_is_no_number_is_no_line(make_run: Callable[..., Path], value: Any) -> None:
+    (run,) = load_runs(make_run(rounds=2))
+    config = {**run.config, "learner": {"d_local": value}}
+    drawn = picture(_kl_local, grouped([replace(run, config=config)]))
+    assert not any("d_local" in words for words in panels_of(drawn.svg))
 
 
 def test_missing_matplotlib_is_a_plain_message(

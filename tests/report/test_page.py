@@ -266,3 +266,22 @@ def test_a_hundred_runs_of_two_hundred_rounds_are_a_light_page(
     page = write_report(path, load_runs(path))
     assert time.process_time() - start < 20
     assert page.stat().st_size < 3_000_000
+
+
+def test_a_page_of_many_groups_names_a_few_and_folds_the_rest(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    for number in range(15):
+        path = make_run(f"run{number:02d}", "fedkl", 0, 3)
+        config = (path / "config.toml").read_text()
+        (path / "config.toml").write_text(config.replace("0.05", f"{number}.5"))
+    page = write_report(tmp_path, load_runs(tmp_path)).read_text()
+    assert "<h1>15 groups of runs: fedkl on reacher</h1>" in page
+    assert "Figures show 12 of the 15 groups" in page
+    # All are in the tables, and their settings are found below one line.
+    assert page.count("<strong>fedkl d_global=14.5</strong>") == 2
+    every = page.index("<summary>Settings of each of the 15 groups</summary>")
+    assert every < page.index("<summary>Settings of fedkl d_global=0.5, seed 0</summary>")
+    # Nothing is explained that is not drawn.
+    assert "panel of its own" not in page
+    assert "(dashed)" not in page

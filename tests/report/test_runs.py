@@ -130,6 +130,38 @@ def test_coefficients_by_name(make_run: Callable[..., Path]) -> None:
     np.testing.assert_array_equal(run.coefficient("c2"), [np.nan, np.nan, np.nan, 1])
 
 
+@pytest.mark.parametrize("value", [1e308, -1e200])
+def test_a_return_that_cannot_be_squared_is_no_finite_one(
+    make_run: Callable[..., Path], value: float
+) -> None:
+    (run,) = load_runs(make_run(rounds=3, edit=lambda record: record.update(return_mean=value)))
+    assert run.not_finite == 3
+    assert not grouped([run])[0].evaluated
+
+
+def test_versions_that_are_no_table_are_named(make_run: Callable[..., Path]) -> None:
+    path = make_run(rounds=1)
+    (path / "summary.json").write_text('{"versions": ["fedkl"]}')
+    with pytest.raises(UserError, match=r"summary\.json has versions that are no table"):
+        load_runs(path)
+
+
+def test_as_many_clients_were_evaluated_as_have_returns(make_run: Callable[..., Path]) -> None:
+    (run,) = load_runs(make_run(rounds=2, edit=lambda record: record.update(evaluated=[1, 2])))
+    with pytest.raises(UserError, match="round 1 has 10 returns of 2 evaluated clients"):
+        list(run.client_returns())
+
+
+@pytest.mark.parametrize("returns", [np.array(["x"] * 10), np.zeros((2, 5)), np.zeros(10, "M8[s]")])
+def test_a_file_of_returns_holds_numbers_of_clients(
+    make_run: Callable[..., Path], returns: np.ndarray
+) -> None:
+    (run,) = load_runs(make_run(rounds=2, in_files=True))
+    np.save(run.path / "returns" / "000002.npy", returns)
+    with pytest.raises(UserError, match="the file with the returns of round 2"):
+        list(run.client_returns())
+
+
 def test_clients_returns_in_files_are_those_of_the_log(make_run: Callable[..., Path]) -> None:
     (logged,) = load_runs(make_run("a", rounds=4, every=2))
     (filed,) = load_runs(make_run("b", rounds=4, every=2, in_files=True))

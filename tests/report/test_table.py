@@ -203,6 +203,7 @@ def test_unequal_rounds_have_no_winner_and_unequal_settings_are_told(
 
 def test_numbers() -> None:
     assert number(0.0) == "0"
+    assert number(float("nan")) == number(float("-inf")) == number(None)
     assert number(-0.0000123) == "-1.23e-05"
     assert number(99.999) == "100.00"
     assert minus("fedkl-seed1: -3.5 [-4, -3]") == "fedkl-seed1: −3.5 [−4, −3]"  # noqa: RUF001

@@ -14,6 +14,7 @@ from fedkl import compare, compilation, config, running, training, trust
 from fedkl.cli import cluster, comparing, console, filming, output, reproduce, tuning
 from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
+from fedkl.config import from_mapping
 from fedkl.errors import UserError
 from fedkl.progress import RoundProgress, is_live, number
 from fedkl.reproduce.plan import is_reproduction
@@ -175,9 +176,10 @@ class Bar(Callback):
 
     def on_start(self, run: Path, config: Mapping[str, Any]) -> None:
         screen = console.err if is_live(console.err) else console.talk
-        rounds = config["federation"]["rounds"]
+        chosen = from_mapping(config)  # a line may be missing that has a default
+        rounds = chosen.federation.rounds
         last = rounds if self._until is None else min(self._until, rounds)
-        distance = str(config["algorithm"].get("distance", "distance"))
+        distance = chosen.algorithm.distance
         self._progress = self._open.enter_context(RoundProgress(screen, last, distance))
         self._shown(self._progress)
 
@@ -191,21 +193,16 @@ class Bar(Callback):
 
 def conclude(run: RunDirectory) -> None:
     """Says what a run came to."""
-    settings = run.config()
-    label = f"{settings['preset']} {settings['algorithm']['name']} seed {settings['seed']}"
-    rounds = settings["federation"]["rounds"]
-    if (summary := run.summary()) is None:
+    chosen = from_mapping(run.config())
+    label = f"{chosen.preset} {chosen.algorithm.name} seed {chosen.seed}"
+    rounds = chosen.federation.rounds
+    if (summary := summary_of(run)) is None:
         console.out.print(
             f"{label}: stopped after round {len(run.metrics.read())} of {rounds}; run directory "
             f"{run.path}",
             soft_wrap=True,
         )
         return
-    if lacking := _SUMMED.keys() - {n for n, fits in _SUMMED.items() if fits(summary.get(n))}:
-        raise UserError(
-            f"{run.path / 'summary.json'} is incomplete: it has no sensible {min(lacking)}; remove "
-            f"it, and resuming writes it again"
-        )
     console.out.print(
         f"{label}: return {number(summary['return_mean'])} after round {summary['rounds']} "
         f"(best {number(summary['best_return_mean'])} after round {summary['best_round']}), "
@@ -215,6 +212,22 @@ def conclude(run: RunDirectory) -> None:
     if again := summary["refused_again_and_again"]:
         worst = ", ".join(f"client {c['client']} ({c['times']} rounds)" for c in again[:5])
         warn(f"refused again and again: {worst}; see `rejected` in {run.metrics.path}")
+
+
+def summary_of(run: RunDirectory) -> dict[str, Any] | None:
+    """What a run says that it came to; None if it has not come to its end.
+
+    Raises:
+        UserError: it does not say all of it.
+    """
+    if (summary := run.summary()) is None:
+        return None
+    if lacking := _SUMMED.keys() - {n for n, fits in _SUMMED.items() if fits(summary.get(n))}:
+        raise UserError(
+            f"{run.path / 'summary.json'} is incomplete: it has no sensible {min(lacking)}; remove "
+            f"it, and resuming writes it again"
+        )
+    return summary
 
 
 _SUMMED: dict[str, Callable[[Any], bool]] = {

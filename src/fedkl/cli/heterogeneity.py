@@ -14,6 +14,7 @@ from fedkl.config import Config, from_mapping
 from fedkl.errors import UserError
 from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory
+from fedkl.runs.records import require_sensible
 from fedkl.server.loop import Federation
 from fedkl.server.measuring import LevelRecord, rows
 
@@ -58,8 +59,10 @@ def _federation(options: argparse.Namespace) -> Federation:
     run = RunDirectory.open(options.run)
     require_trust(run, options)
     config = _config(run, options)
-    finished = run.metrics.read()
-    done = finished[-1]["round"] if finished else 0
+    done = 0
+    if finished := run.metrics.read():
+        require_sensible(run.metrics, finished[-1])
+        done = finished[-1]["round"]
     if options.round is not None and not 0 <= options.round <= done:
         raise UserError(f"--round must be from 0 to {done}, where the run stands")
     if options.round is not None:
@@ -77,10 +80,11 @@ def _federation(options: argparse.Namespace) -> Federation:
 
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
     mapping = run.config()
-    if options.trajectories is not None:
-        given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}
-        mapping = mapping | {"heterogeneity": given}
-    return from_mapping(mapping)
+    config = from_mapping(mapping)
+    if options.trajectories is None:
+        return config
+    given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}
+    return from_mapping(mapping | {"heterogeneity": given})
 
 
 def _show(found: list[LevelRecord], title: str) -> None:

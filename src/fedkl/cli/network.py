@@ -61,9 +61,10 @@ def resume(run: RunDirectory, options: argparse.Namespace) -> None:
     with Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
         bar = federation.Bar(options.until, watched.show)
         callbacks = [bar, *federation.sinks_of(options)]
-        summary = run.summary()
+        summary = federation.summary_of(run)
+        rounds = chosen.federation.rounds
         # A finished run has nothing left to do, unless it was made longer.
-        if summary is None or summary["stalled"] or summary["rounds"] < chosen.federation.rounds:
+        if summary is None or summary.get("stalled") or summary["rounds"] < rounds:
             _check(serving, chosen)
             stack.enter_context(_serving_it(run, serving, engine, chosen))
         accept = options.accept_changes

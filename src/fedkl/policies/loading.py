@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +100,7 @@ def _settings(run: Path, values: Mapping[str, Any]) -> _Settings:
         value = group.get(name) if isinstance(group, dict) else None
         if kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not kind:
+        if type(value) is not kind or (isinstance(value, int) and value < 1):
             raise UserError(f"{run}: config.toml has no usable {table}.{name}")
         return value
 
@@ -173,11 +174,7 @@ def _actor(settings: _Settings, spaces: Spaces, saved: Saved, own: Arrays) -> Ac
     weights, biases = (_layers(arrays, part) for part in ("weights", "biases"))
     log_std = arrays.get("policy.log_std")
     _check_fit(spaces, weights, biases, log_std)
-    size = spaces.observation_size
-    centre, scale = np.zeros(size, np.float32), np.ones(size, np.float32)
-    if "observations.mean" in arrays:
-        centre = np.asarray(arrays["observations.mean"], np.float32)
-        scale = _deviation(arrays)
+    centre, scale = _standardisation(arrays, spaces.observation_size)
     return Actor(
         weights=weights,
         biases=biases,
@@ -194,12 +191,25 @@ def _layers(arrays: Arrays, part: str) -> tuple[npt.NDArray[np.float32], ...]:
     return tuple(np.asarray(array, np.float32) for array in found)
 
 
-def _deviation(arrays: Arrays) -> npt.NDArray[np.float32]:
-    """As `learning.statistics.deviation` has it, which needs JAX."""
-    count, squares = (np.float32(arrays[f"observations.{part}"]) for part in ("count", "squares"))
+def _standardisation(
+    arrays: Arrays, size: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """What is subtracted from observations, and what they are divided by then.
+
+    As `learning.statistics.deviation` has it, which needs JAX.
+    """
+    if "observations.mean" not in arrays:
+        return np.zeros(size, np.float32), np.ones(size, np.float32)
+    found = []
+    for part, shape in (("mean", (size,)), ("count", ()), ("squares", (size,))):
+        array = arrays.get(f"observations.{part}")
+        if array is None or array.shape != shape:
+            raise ValueError(f"it has no whole statistics of observations: {part}")
+        found.append(np.asarray(array, np.float32))
+    mean, count, squares = found
     if count <= 1:
-        return np.ones_like(squares)
-    return np.maximum(np.sqrt(squares / count), _LEAST_DEVIATION)
+        return mean, np.ones_like(squares)
+    return mean, np.maximum(np.sqrt(squares / count), _LEAST_DEVIATION)
 
 
 def _check_fit(
@@ -208,8 +218,12 @@ def _check_fit(
     biases: tuple[npt.NDArray[np.float32], ...],
     log_std: npt.NDArray[Any] | None,
 ) -> None:
-    if not weights or len(weights) != len(biases):
+    # From layer to layer, what one gives the next one takes.
+    fits = (w.ndim == 2 and b.shape == w.shape[1:] for w, b in zip(weights, biases, strict=False))
+    if not weights or len(weights) != len(biases) or not all(fits):
         raise ValueError("it has no whole policy")
+    if any(w.shape[1] != after.shape[0] for w, after in pairwise(weights)):
+        raise ValueError("its layers do not fit each other")
     discrete = isinstance(spaces.actions, Numbers)
     if discrete != (log_std is None):
         raise ValueError(f"its actions are {'discrete' if log_std is None else 'continuous'}")
@@ -220,6 +234,8 @@ def _check_fit(
             f"its policy sees {sizes[0]} numbers and gives {sizes[1]}, not {expected[0]} and "
             f"{expected[1]}"
         )
+    if log_std is not None and log_std.shape != (expected[1],):
+        raise ValueError("it has not one deviation for each action")
 
 
 def _warn(message: str) -> None:

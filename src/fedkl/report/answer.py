@@ -16,6 +16,7 @@ from fedkl.report.statistics import (
     probability_of_improvement,
 )
 from fedkl.report.table import number
+from fedkl.texts import few
 
 _ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true median too seldom
 
@@ -31,7 +32,7 @@ def answer(groups: Sequence[Group]) -> str:
         return _alone(best)
     ends = sorted({group.last_round for group in groups})
     if len(ends) > 1:
-        reached = ", ".join(f"{group.label} {group.last_round}" for group in groups)
+        reached = few([f"{group.label} {group.last_round}" for group in groups])
         return (
             f"The algorithms have not been evaluated up to the same round ({reached}), so none of "
             "them is called best."
@@ -103,13 +104,13 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
     found = []
     for group in groups:
         if not group.finished:
-            names = ", ".join(run.name for run in group.counted if not run.finished)
+            names = few([run.name for run in group.counted if not run.finished])
             found.append(f"Not finished, and counted as far as they got: {names}.")
         if group.left_out:
-            names = ", ".join(run.name for run in group.left_out)
+            names = few([run.name for run in group.left_out])
             found.append(f"Left out of the statistics because they have not finished: {names}.")
     if missing:
-        found.append(f"Planned, but without a finished round: {', '.join(missing)}.")
+        found.append(f"Planned, but without a finished round: {few(missing)}.")
     for run in runs:
         if run.not_finite:
             rounds = _count(run.not_finite, "evaluated round")
@@ -118,9 +119,7 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
                 f"those rounds are missing for every seed of {run.label}."
             )
     if unchanged := {run.name: run.round_notes for run in runs if run.round_notes}:
-        rounds = ", ".join(
-            f"{_count(len(why), 'round')} of {name}" for name, why in unchanged.items()
-        )
+        rounds = few([f"{_count(len(why), 'round')} of {name}" for name, why in unchanged.items()])
         reason = next(iter(unchanged.values()))[0]
         found.append(f"Nothing changed in {rounds}. The first reason given: {reason}")
     if sizes := sorted({size for run in runs for size in run.sample_sizes}):
@@ -137,7 +136,7 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
     if unequal := _unequal_settings(runs):
         found.append(
             "The runs differ in more than algorithm and seed, which may explain differences "
-            f"between them: {', '.join(unequal)}."
+            f"between them: {few(unequal)}."
         )
     counts = [len(group.counted) for group in groups if len(group.counted) > 1]
     if counts and min(counts) < _ENOUGH_SEEDS:

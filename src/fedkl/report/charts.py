@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOGETHER = 2  # more algorithms than that have a panel each
-_MOST_PANELS = 6  # each has all others behind it: with more a page is heavy and all panels
+MOST_PANELS = 6  # each has all others behind it: with more a page is heavy and all panels
 _ACROSS = 2
 _PANEL_HEIGHT, _PANELS_WIDTH = 1.85, 6.2
 _DASHES = (0, (4, 2))
@@ -145,7 +145,7 @@ def _panels(content: _Content, cut: bool) -> list[_Panel]:
     lines = content.lines
     found = [_Panel("all values", lines, whole=True)] if cut else []
     found.append(_Panel("close-up" if cut else "all together", lines))
-    if TOGETHER < len(lines) <= _MOST_PANELS:
+    if TOGETHER < len(lines) <= MOST_PANELS:
         for line in lines:
             others = [other for other in lines if other is not line]
             found.append(_Panel(line.name, [line], others))

@@ -6,11 +6,12 @@ the interquartile mean over seeds, the band its 95 % bootstrap interval; a colou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedkl.report.charts import Chart, Mark, draw_chart
+from fedkl.report.charts import MOST_PANELS, Chart, Mark, draw_chart
 from fedkl.report.groups import MOST_POINTS, Group, Series, drawn
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
 from fedkl.report.plotting import MOST_SEEDS, canvas, label_axes
@@ -19,6 +20,7 @@ from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
 from fedkl.report.values import Trace
+from fedkl.runs.records import is_number
 
 COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure
 
@@ -84,10 +86,12 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
         else [Mark(target, f"target {minus(number(target))}", dashes=":")],
         unfinished=True,
     )
-    caption = (
-        "Return of the policy with its own exploration noise (solid) and with the mean action "
-        "(dashed), averaged over clients."
-    )
+    caption = "Return of the policy with its own exploration noise, averaged over clients."
+    if len(groups) <= MOST_PANELS:
+        caption = (
+            "Return of the policy with its own exploration noise (solid) and with the mean action "
+            "(dashed), averaged over clients."
+        )
     if any(group.left_out for group in groups):
         caption += " Dotted lines are unfinished runs, which are not counted."
     return draw_chart(groups, chart, caption)
@@ -201,7 +205,8 @@ def _logarithmic(title: str, series: Series, ylabel: str, marks: Sequence[Mark] 
 def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
     """The value of a setting as a line: grey if algorithms share it, else in the owner's colour."""
     found = {g.label: g.counted[0].setting(table, key) for g in groups}
-    values = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
+    known = {name: float(v) for name, v in found.items() if is_number(v)}
+    values = {name: v for name, v in known.items() if math.isfinite(v)}
     shades = colours(found)
     marks = []
     for value in sorted(set(values.values())):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedkl.report.charts import TOGETHER
-from fedkl.report.groups import MOST_POINTS, Group
+from fedkl.report.charts import MOST_PANELS, TOGETHER
+from fedkl.report.groups import MOST_POINTS, Group, drawn
 from fedkl.report.plotting import MOST_SEEDS
 from fedkl.report.statistics import RESAMPLES, final_window, settling
 
@@ -33,14 +33,20 @@ def legend(groups: Sequence[Group]) -> str:
         "In all figures a colour is an algorithm. Thin lines are seeds, the thick line is the "
         "interquartile mean over seeds, and the band is its 95 % bootstrap interval."
     )
+    groups = drawn(groups)
+    if len(groups) > MOST_PANELS:
+        text = (
+            "In all figures a colour is an algorithm, and a line the interquartile mean over its "
+            "seeds. There are too many to show seeds and intervals."
+        )
     if all(len(group.counted) == 1 for group in groups):
         text = "In all figures a colour is an algorithm, and a line is its one run."
-    if any(len(group.counted) > MOST_SEEDS for group in groups):
+    elif any(len(group.counted) > MOST_SEEDS for group in groups):
         text += (
             f" Of algorithms with more than {MOST_SEEDS} seeds the thin lines and small dots are "
             "left out."
         )
-    if len(groups) > TOGETHER:
+    if TOGETHER < len(groups) <= MOST_PANELS:
         text += " Where an algorithm has a panel of its own, the others are grey in it."
     text += " Point at a line, or use the arrow keys, to read its values."
     if any(run.rounds.size > MOST_POINTS for group in groups for run in group.counted):

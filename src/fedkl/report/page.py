@@ -34,6 +34,7 @@ from fedkl.report.shell import Page, filled
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, colours, themed
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
+from fedkl.texts import few
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
@@ -47,7 +48,8 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
-_MOST_NAMED = 8  # directories in the command that makes the page
+_MOST_NAMED = 8  # groups, directories and the like in a row; more nobody reads
+_MOST_SEEDS = 20
 _WIDE = ("learning_curves",)
 _WITHOUT = {
     "client_spread": "All clients had the same returns in every round.",
@@ -124,7 +126,10 @@ def _title(runs: Sequence[LoadedRun]) -> str:
     names = list(dict.fromkeys(run.label for run in runs))
     worlds = list(dict.fromkeys(str(run.setting("world", "name") or "") for run in runs))
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{listed} on {', '.join(worlds)}" if all(worlds) else listed
+    if len(names) > _MOST_NAMED:
+        algorithms = dict.fromkeys(str(run.setting("algorithm", "name")) for run in runs)
+        listed = f"{len(names)} groups of runs: {few([*algorithms], _MOST_NAMED)}"
+    return f"{listed} on {few(worlds, _MOST_NAMED)}" if all(worlds) else listed
 
 
 def _facts(runs: Sequence[LoadedRun]) -> str:
@@ -132,10 +137,11 @@ def _facts(runs: Sequence[LoadedRun]) -> str:
     counts = {run.setting("federation", "clients") for run in runs}
     clients = sorted(count for count in counts if isinstance(count, int))
     seeds = sorted({run.seed for run in runs})
-    facts = [f"preset {', '.join(presets)}"] if presets else []
+    facts = [f"preset {few([*presets], _MOST_NAMED)}"] if presets else []
     facts += [f"{_span(clients)} clients"] if clients else []
     facts.append(f"{_span(sorted({int(run.rounds[-1]) for run in runs}))} rounds")
-    facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+    which = few([str(seed) for seed in seeds], _MOST_SEEDS)
+    facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {which}")
     return " · ".join(facts)
 
 
@@ -176,8 +182,8 @@ def _results(
     if target is not None:
         explained += f" Target {minus(number(target))}: {target_note(target, given, groups)}"
     parts.append(paragraph(explained, "small"))
-    for first, other, chance in improvements(groups):
-        parts.append(paragraph(_chance(first, other, chance)))
+    chances = [paragraph(_chance(*found)) for found in improvements(groups)]
+    parts += _folded("Probabilities of improvement", chances)
     return "\n".join(parts)
 
 
@@ -284,12 +290,19 @@ def _settings(runs: Sequence[LoadedRun], groups: Sequence[Group]) -> str:
         ]
         body = html_table(["Run", *unequal], rows, "text")
         parts.append(collapsed("Settings in which the runs differ", body))
+    own = []
     for group in groups:
         run = (*group.counted, *group.left_out)[0]
         whose = f"Settings of {group.label}, seed {run.seed}" if len(runs) > 1 else "Settings"
-        parts.append(collapsed(whose, preformatted(tomli_w.dumps(run.config))))
+        own.append(collapsed(whose, preformatted(tomli_w.dumps(run.config))))
+    parts += _folded(f"Settings of each of the {len(groups)} groups", own)
     said = "Saved to a file, they train the same again: fedkl train FILE.toml."
     return paragraph(said, "small") + "\n".join(parts)
+
+
+def _folded(title: str, parts: Sequence[Html]) -> list[Html]:
+    """The parts as they are, or, if they are many, under a title that opens them."""
+    return [*parts] if len(parts) <= _MOST_NAMED else [collapsed(title, Html("".join(parts)))]
 
 
 def _versions(runs: Sequence[LoadedRun]) -> str:

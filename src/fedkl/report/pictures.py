@@ -17,6 +17,7 @@ from fedkl.report.style import RC
 from fedkl.report.values import Trace, values_of
 from fedkl.runs import explain_os_errors, write_atomically
 from fedkl.runs.files import refuse_link
+from fedkl.texts import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +92,9 @@ def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
     data = io.BytesIO()
     with matplotlib_style():
         kind = path.suffix.lower().removeprefix(".")
-        draw().savefig(data, format=kind, dpi=_PNG_DPI)
+        figure = draw()
+        _make_printable(figure)
+        figure.savefig(data, format=kind, dpi=_PNG_DPI)
     with explain_os_errors("write", path):
         write_atomically(path, data.getvalue())
 
@@ -131,10 +134,19 @@ def rendered(drawings: Mapping[str, Drawing]) -> dict[str, Picture]:
 
 def _picture(name: str, drawing: Drawing) -> Picture:
     head(drawing.figure, drawing.title, drawing.columns)
+    _make_printable(drawing.figure)
     svg, png = _svg_and_png(drawing.figure)
     # The places of lines are known when the layout has been made.
     values = values_of(drawing.figure, drawing.traces)
     return Picture(name, drawing.title, drawing.caption, values, svg, png)
+
+
+def _make_printable(figure: Figure) -> None:
+    """Makes every text in a figure fit to be shown, whichever run or directory it is from."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))
 
 
 def head(figure: Figure, title: str, columns: int = 4) -> None:
@@ -150,7 +162,7 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
     listed: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            listed.setdefault(label, handle)
+            listed.setdefault(printable(label), handle)
     columns = _fitting(list(listed), columns, figure.get_figwidth() * 72 - _BESIDE)
     rows = math.ceil(len(listed) / columns)
     above = _TITLE + (_ROW * rows + 0.1 if rows else 0.0)
@@ -161,12 +173,12 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
     engine.set(rect=(0, 0, 1, 1 - above / height))
     figure.text(0.012, 1 - 0.07 / height, title, size=11.5, weight="bold", va="top")
     if listed:
-        handles = list(listed.values())
         # A legend fills its columns one after the other; we read rows.
-        by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
+        names = [name for column in range(columns) for name in [*listed][column::columns]]
+        handles = [listed[name] for name in names]
         at = (0.0, 1 - _TITLE / height)
         tight = {"borderpad": 0.0, "borderaxespad": 0.4, "labelspacing": 0.3}
-        figure.legend(handles=by_rows, ncols=columns, loc="upper left", bbox_to_anchor=at, **tight)
+        figure.legend(handles, names, ncols=columns, loc="upper left", bbox_to_anchor=at, **tight)
 
 
 def _fitting(labels: Sequence[str], most: int, width: float) -> int:

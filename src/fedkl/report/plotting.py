@@ -10,6 +10,7 @@ import numpy as np
 from fedkl.report.groups import Curves, Group, Series, aligned
 from fedkl.report.statistics import FloatArray, interval
 from fedkl.report.style import colours, robust_range
+from fedkl.report.table import minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +112,7 @@ def room_for(
 
 def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
     """A logarithmic y axis; linear close to zero if there are values that have no logarithm."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     values = np.concatenate([np.ravel(d) for d in drawn])
     if (values > 0).all():
@@ -122,9 +123,17 @@ def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
         short = MaxNLocator(nbins=6, steps=[1, 2, 5, 10]) if high < 10 * low else None
         axes.yaxis.set_major_locator(short or LogLocator(subs=steps))
         axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(axes)
     elif (values > 0).any():
         axes.set_yscale("symlog", linthresh=float(values[values > 0].min()))
+        plain_ticks(axes)
+
+
+def plain_ticks(axes: Axes) -> None:
+    """Ticks of the y axis as plain numbers; logarithmic axes would write formulas."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: minus(f"{value:g}")))
 
 
 def label_axes(axes: Axes, ylabel: str, xlabel: str) -> None:

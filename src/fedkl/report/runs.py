@@ -24,6 +24,8 @@ from fedkl.runs.records import require_sensible
 from fedkl.texts import printable
 
 Warn = Callable[[str], object]
+_LARGEST = 1e150
+"""What is larger counts as infinite: its square is, and so may be sums and the ends of axes."""
 _UNUSED = {"clients", "heterogeneity", "selected"}
 """Of a record: long lists, which a report over many runs cannot keep in memory."""
 
@@ -112,9 +114,9 @@ class LoadedRun:
         """In how many rounds an evaluation gave a return that is no finite number."""
         # The log holds null for such a return, as for none; but then it has no clients' returns.
         return sum(
-            r.get("return_mean") is None
+            bool(np.isnan(mean))
             and (len(r.get("return_per_client", ())) > 0 or bool(r.get("returns_file")))
-            for r in self.records
+            for r, mean in zip(self.records, self.series("return_mean"), strict=True)
         )
 
     @property
@@ -156,17 +158,28 @@ class LoadedRun:
             wanted = np.isin(self.rounds, list(rounds))
             asked = tuple(self.records[i] for i in np.flatnonzero(wanted))
         for record in asked:
-            found = record.get("return_per_client")
-            if record.get("returns_file"):
-                found = RunDirectory(self.path).read_returns(
-                    int(record["round"]), record.get("returns_sha256")
+            returns = self._returns(record)
+            if returns is None or not returns.size:
+                continue
+            evaluated = record.get("evaluated", range(returns.size))
+            if len(evaluated) != returns.size:
+                raise UserError(
+                    f"{self.path}: round {record['round']} has {returns.size} returns of "
+                    f"{len(evaluated)} evaluated clients"
                 )
-            returns = np.asarray([] if found is None else found, dtype=np.float64)
-            if returns.size:
-                evaluated = record.get("evaluated")
-                everybody = np.arange(returns.size)
-                clients = everybody if evaluated is None else np.array(evaluated, dtype=np.int64)
-                yield ClientReturns(clients, returns)
+            yield ClientReturns(np.array(evaluated, dtype=np.int64), returns)
+
+    def _returns(self, record: Mapping[str, Any]) -> FloatArray | None:
+        """The returns of an evaluated round, from its line of the log or from the file it names."""
+        if not record.get("returns_file"):
+            return record.get("return_per_client")
+        round = int(record["round"])
+        found = RunDirectory(self.path).read_returns(round, record.get("returns_sha256"))
+        if found is None:
+            return None
+        if found.ndim != 1 or found.dtype.kind not in "fiu":
+            raise UserError(f"{self.path}: the file with the returns of round {round} has others")
+        return found.astype(np.float64)
 
     def setting(self, table: str, key: str) -> Any:
         """The value of `table.key` in the config, or None."""
@@ -241,7 +254,7 @@ def without_rounds(directories: Sequence[Path], runs: Sequence[LoadedRun]) -> li
 
 def _finite(values: Sequence[float | None]) -> FloatArray:
     array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-    return np.where(np.isfinite(array), array, np.nan)
+    return np.where(np.abs(array) < _LARGEST, array, np.nan)
 
 
 def _position(order: Sequence[str], run: LoadedRun) -> int:
@@ -274,6 +287,8 @@ def _load_run(path: Path, warn: Warn) -> LoadedRun | None:
         )
     if summary and summary.get("log", heads[ended - 1]) != heads[ended - 1]:
         raise UserError(f"{path / 'summary.json'} is not of the log beside it")
+    if not isinstance((summary or {}).get("versions") or {}, dict):
+        raise UserError(f"{path / 'summary.json'} has versions that are no table")
     if changes := _changes(config, origin):
         warn(f"{path / 'config.toml'} is not what the run was made with: {listed(changes)}")
     return LoadedRun(printable(algorithm), seed, config, records, summary, path)

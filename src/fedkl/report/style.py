@@ -59,6 +59,8 @@ _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in _NAMED.items(
 RC: Any = {
     "svg.hashsalt": "fedkl",
     "svg.fonttype": "path",
+    # Names come from runs, and a dollar sign in one begins no formula.
+    "text.parse_math": False,
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.edgecolor": EDGE,

@@ -187,7 +187,7 @@ def number(value: float | None) -> str:
         >>> number(-8.1234), number(-140.26), number(12345.6), number(0.01234), number(None)
         ('-8.12', '-140.3', '12346', '0.0123', '–')
     """
-    if value is None:
+    if value is None or not math.isfinite(value):
         return NOTHING
     if value == 0:
         return "0"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkl.errors import UserError
+from fedkl.report.plotting import plain_ticks
 from fedkl.report.statistics import FloatArray, difference, estimate
 from fedkl.report.style import BLUE, GREEN, INK, ORANGE, VERMILLION
 from fedkl.reproduce.experiment import Case, Experiment, Finding, Log, Logs
@@ -158,6 +159,7 @@ def _figure(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> Figure:
     # Over orders of magnitude, and linear where noise decides the sign.
     largest = max(float(abs(g).max()) for g in drawn)
     above.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(largest / 1000 or 1.0)))
+    plain_ticks(above)
     above.axhline(0, color=INK, lw=0.8)
     below.axhline(1, color=INK, lw=0.8)
     below.set_ylim(-0.5, 1.5)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fedkl.errors import UserError
 from fedkl.runs.directory import RunDirectory
 from fedkl.runs.locks import last_saved
+from fedkl.runs.records import require_sensible
 
 Warn = Callable[[str], None]
 
@@ -54,11 +55,11 @@ def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
         warn: is told.
     """
     until = max(run.checkpoints.rounds(), default=0)
-    reached = {
-        record["round"]: record["return_mean"]
-        for record in run.metrics.read()
-        if record.get("return_mean") is not None and record["round"] <= until
-    }
+    reached = {}
+    for record in run.metrics.read():
+        require_sensible(run.metrics, record, ("round", "return_mean"))
+        if record["return_mean"] is not None and record["round"] <= until:
+            reached[record["round"]] = record["return_mean"]
     best = max(reached, key=reached.__getitem__, default=done)
     if best != done:
         warn(f"round {best} was better, but its checkpoint in {run.best.directory} is missing")

@@ -1,0 +1,29 @@
+"""Checkpoints that should be there, told from a log that anybody may have changed."""
+
+import numpy as np
+import pytest
+
+import fedkl
+from fedkl import training
+from fedkl.runs import RunDirectory
+from fedkl.runs.missing import say_missing_best
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({"round": 1}, "round 1 has no return_mean"),
+        ({"round": 1, "return_mean": "x"}, "return_mean of round 1 cannot be 'x'"),
+        ({"return_mean": 1.0}, "a record has no round"),
+    ],
+)
+def test_the_best_round_of_a_log_that_cannot_be_compared_is_nobodys_guess(
+    tmp_path, record, sentence
+):
+    run = RunDirectory.create(tmp_path / "run", {})
+    run.metrics.append(record)
+    run.best.save(1, {"round": np.asarray(1)})
+    with pytest.raises(fedkl.UserError, match=sentence):
+        say_missing_best(run, 1, print)
+    with pytest.raises(fedkl.UserError, match=sentence):
+        training._best_return(run)
