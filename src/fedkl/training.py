@@ -116,7 +116,7 @@ def load(
     if best:
         say_missing_best(run, done, warn)
     elif until is None:
-        require_checkpoints(run, done, run.metrics.count(), 0, every, warn)
+        require_checkpoints(run, done, run.metrics.count(), run.ended(warn), every, warn)
     return federation
 
 
@@ -206,13 +206,11 @@ def go_on(
         finished = done == rounds and not federation.stalled
         logged = run.metrics.require_rounds(done, origin.log)
         before = run.summary()
-        ended = (before or {}).get("rounds")
-        ended = ended if type(ended) is int else 0
-        require_checkpoints(run, done, logged, ended, config.checkpoint.every, warn)
+        require_checkpoints(run, done, logged, run.ended(warn), config.checkpoint.every, warn)
         if planned != rounds:
             warn(f"federation.rounds was {planned}, is {rounds}")
         # One of fewer rounds is from before the run was made longer, and is written again.
-        if finished and before is not None and ended in (0, done):
+        if finished and before is not None and before.get("rounds") == done:
             if before.get("log", origin.log) != origin.log:
                 raise UserError(
                     f"{run.path / 'summary.json'} is not of this log: remove it, and resuming "

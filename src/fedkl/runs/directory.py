@@ -173,12 +173,27 @@ class RunDirectory:
             except FileNotFoundError:
                 return None
         try:
-            return strict_json.decode_sealed(data)
+            return strict_json.decode_sealed(data, "rounds")
         except ValueError as error:
             raise UserError(
                 f"{path} {error}; remove it, and `fedkl resume {shlex.quote(str(self.path))}` "
                 "writes it again"
             ) from error
+
+    def ended(self, warn: Callable[[str], None]) -> int:
+        """The round at which the run ended, as its summary says; 0 if it did not, or nobody knows.
+
+        Args:
+            warn: is told of a summary that cannot be used.
+        """
+        try:
+            summary = self.summary() or {}
+        except UserError as error:
+            warn(str(error))
+            return 0
+        rounds = summary.get("rounds")
+        # One that stalled may have logged a round after its last checkpoint, and is to go on.
+        return rounds if type(rounds) is int and not summary.get("stalled") else 0
 
     def write_returns(self, round: int, returns: npt.NDArray[Any]) -> Path:
         """Saves each client's returns of one round, all at once; a log line cannot hold so many.
