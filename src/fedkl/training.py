@@ -84,7 +84,9 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
 def _write_world(run: RunDirectory, config: Config) -> None:
     """Writes what is known of clients and of policies without training; what is there stays."""
     run.write_clients(config.clients())
-    spaces.write(run.path, Spaces(config.world.observation_size, config.world.actuators))
+    known = Spaces(config.world.observation_size, config.world.actuators)
+    run.require_lock()
+    spaces.write(run.path, known)
 
 
 def load(
@@ -228,7 +230,6 @@ def go_on(
         best = _best_return(run) if config.checkpoint.keep_best else math.inf
         try:
             for record in federation:
-                lock.require()
                 origin = replace(origin, log=_log(run, record, origin.log))
                 done = record["round"]
                 last = federation.stalled or done in (stop, rounds)
@@ -252,7 +253,6 @@ def go_on(
             if run.metrics.read():  # else clients were gone before the first was over
                 run.write_summary(summary(run.metrics, origin) | {"stalled": True})
             raise
-        lock.require()
         came_to = summary(run.metrics, origin)
         run.write_summary(came_to)
         _require_returns(run, came_to)
