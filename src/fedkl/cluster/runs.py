@@ -29,7 +29,7 @@ from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
 from fedkl.texts import last_words
-from fedkl.workers import LOG
+from fedkl.workers import open_log
 
 Rows = dict[int, dict[str, np.ndarray]]
 
@@ -246,6 +246,7 @@ class Task:
         cpus: how many its worker takes.
         """
         self._run = RunDirectory.open(run)
+        self._log = open_log(run)  # here, where what is wrong with it is said
         self._until = until
         self._cpus = cpus
         self._code: int | None = None
@@ -269,7 +270,7 @@ class Task:
         return self._code
 
     def _work(self) -> None:
-        with (self._run.path / LOG).open("a", encoding="utf-8") as log:
+        with self._log as log:
             try:
                 self._train(log)
                 self._code = 0
