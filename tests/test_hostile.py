@@ -1,277 +1,77 @@
 """Files that somebody made on purpose: no code of theirs runs, nothing outside is written, nothing
 hangs, and every answer is a sentence."""
 
-import hashlib
-import json
-import os
+import contextlib
 import shutil
 import signal
-import struct
 
 import pytest
 from commands import call
+from finished_runs import finish
+from hostile_files import CASES, OF_COMPARISONS, RUN, remove
 
-import fedkl
-from fedkl import training
+from fedkl import cli
+from fedkl.runs.comparison import Plan, write_plan
 
-SETTINGS = {
-    "federation.rounds": 2,
-    "federation.clients": 3,
-    "learner.iterations": 1,
-    "learner.steps": 16,
-    "learner.minibatch": 16,
-    "learner.epochs": 1,
-    "critic.epochs": 1,
-    "evaluation.episodes": 1,
-    "world.spread": 0.1,
-}
-COMMANDS = (["resume"], ["evaluate", "--episodes", 1], ["report"], ["check"])
-SECONDS = 60
-"""Until a command hangs, on a machine that is busy with other things."""
-FILES = (".lock", "config.toml", "clients.csv", "metrics.jsonl", "summary.json", "report.html")
-ESCAPE = "\x1b]0;owned\x07"
+OF_SEVERAL = (["resume"], ["report"], ["check"])
+COMMANDS = (*OF_SEVERAL, ["evaluate", "--episodes", 1], ["heterogeneity", "--trajectories", 1])
+LIMITS = {signal.SIGPROF: (signal.ITIMER_PROF, 5), signal.SIGALRM: (signal.ITIMER_REAL, 60)}
+"""Seconds until a command hangs: of its own time, and, if it waits, on a machine that is busy with
+other things."""
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    run = training.create(
-        fedkl.preset("probe-point", set=SETTINGS), tmp_path_factory.mktemp("made") / "run"
-    )
-    training.go_on(run, lambda record: None, pytest.fail)
-    return run.path
+    run = finish(tmp_path_factory.mktemp("made") / "run").path
+    copy = run.with_name("copy")
+    shutil.copytree(run, copy)
+    for command, *options in COMMANDS:  # what is imported and compiled is so once
+        with pytest.raises(SystemExit):
+            cli.main([command, str(copy), *map(str, options)])
+    return run
 
 
-# What is done to a run: each gets its path, and a folder outside with a file `victim`.
+@pytest.fixture(scope="module")
+def compared(made, tmp_path_factory):
+    """A comparison of one run, which lacks its summary."""
+    path = tmp_path_factory.mktemp("compared") / "several"
+    shutil.copytree(made, path / RUN)
+    (path / RUN / "summary.json").unlink()
+    write_plan(path, Plan("probe-point", ("fedkl",), (0,), 1))
+    return path
 
 
-def link(name, to):
-    def spoil(run, outside):
-        (run / name).parent.mkdir(exist_ok=True)
-        remove(run / name)
-        (run / name).symlink_to(outside / to)
+@contextlib.contextmanager
+def in_time():
+    def hangs(*_):
+        pytest.fail("a command hangs")
 
-    return f"{name} is a link to {to}", spoil
-
-
-def loop(name):
-    def spoil(run, outside):
-        remove(run / name)
-        (run / name).symlink_to(name.rpartition("/")[2])
-
-    return f"{name} is a link to itself", spoil
+    for number, (timer, seconds) in LIMITS.items():
+        signal.signal(number, hangs)
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for timer, _ in LIMITS.values():
+            signal.setitimer(timer, 0)
 
 
-def pipe(name):
-    def spoil(run, outside):
-        remove(run / name)
-        os.mkfifo(run / name)
-
-    return f"{name} is a pipe", spoil
-
-
-def folder(name):
-    def spoil(run, outside):
-        remove(run / name)
-        (run / name).mkdir()
-
-    return f"{name} is a folder", spoil
-
-
-def contents(name, data, what):
-    return f"{name}: {what}", lambda run, outside: (run / name).write_bytes(data)
-
-
-def config(old, new, what):
-    def spoil(run, outside):
-        text = (run / "config.toml").read_text()
-        assert old in text
-        (run / "config.toml").write_text(text.replace(old, new, 1))
-
-    return f"config: {what}", spoil
-
-
-def records(change, what):
-    """All records changed, in a log without checksums: anybody can make those."""
-
-    def spoil(run, outside):
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        old = [json.loads(line) for line in lines]
-        new = []
-        for record in old:
-            record.pop("chain")
-            new.append(json.dumps(change(record) or record))
-        (run / "metrics.jsonl").write_text("".join(f"{line}\n" for line in new))
-        without_origins(run)
-
-    return f"records: {what}", spoil
-
-
-def without_origins(run):
-    """Checkpoints as they were before they said what they are made with."""
-    for path in (run / "checkpoints").iterdir():
-        data = path.read_bytes()
-        length = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + length])
-        del header["__metadata__"]
-        path.unlink()
-        write_checkpoint(run, int(path.name[:6]), header, data[8 + length :])
-
-
-def write_checkpoint(run, round, header, body):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    data = struct.pack("<Q", len(text)) + text + body
-    name = f"{round:06d}.{hashlib.sha256(data).hexdigest()}.safetensors"
-    (run / "checkpoints" / name).write_bytes(data)
-
-
-def checkpoint(header, what, round=3, body=b"\0" * 64):
-    """One that is newer than the good ones, with the right checksum in its name."""
-    return f"checkpoint: {what}", lambda run, outside: write_checkpoint(run, round, header, body)
-
-
-def remove(path):
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def newest(spoil):
-    """Something done to the newest checkpoint."""
-
-    def changed(run, outside):
-        name = max(path.name for path in (run / "checkpoints").iterdir())
-        spoil(f"checkpoints/{name}")[1](run, outside)
-
-    return f"the newest checkpoint {spoil('')[0]}", changed
-
-
-def plugin(run, outside):
-    evil = outside / "evil.py"
-    evil.write_text(f"open({str(outside / 'ran')!r}, 'w')\n")
-    text = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(text.replace("plugins = []", f"plugins = [{str(evil)!r}]"))
-
-
-def _cases():
-    yield "a plugin that nobody agreed to", plugin
-    for name in FILES:
-        yield from (link(name, "victim"), link(name, "nowhere"), loop(name), pipe(name))
-        yield folder(name)
-    for name in ("checkpoints", "figures", "returns", "tensorboard"):
-        yield from (link(name, "folder"), link(name, "nowhere"), link(name, "victim"))
-    for name in ("figures/learning_curves.svg", "figures/learning_curves.png"):
-        yield from (link(name, "victim"), link(name, "nowhere"))
-    for kind in (loop, pipe, folder, lambda name: link(name, "nowhere")):
-        yield newest(kind)
-    yield newest(lambda name: link(name, "victim"))
-    nested = 100_000
-    texts = {
-        "nested arrays": b"x = " + b"[" * nested,
-        "nested tables": b"x = " + b"{a = " * nested,
-        "a key of 20,000 parts": b".".join([b"a"] * 20_000) + b" = 1",
-        "a header of 20,000 parts": b"[" + b".".join([b"a"] * 20_000) + b"]",
-        "a quoted key of 20,000 parts": b".".join([b'"a"'] * 20_000) + b" = 1",
-        "parts with spaces": b" . ".join([b"a"] * 20_000) + b" = 1",
-        "an inline key of many parts": b"x = {" + b".".join([b"a"] * 20_000) + b" = 1}",
-        "too long": b"# " + b"x" * 10_000_000,
-        "long words": b"a" * 4_000_000,
-        "many quotes": b'"' * 4_000_000,
-        "no text": bytes(range(256)),
-        "empty": b"",
-        "an array of tables": b"[[world]]\n[[algorithm]]",
-        "a large number": b"seed = " + b"9" * 5000,
-    }
-    for what, data in texts.items():
-        yield contents("config.toml", data, what)
-        yield contents("metrics.jsonl", data + b"\n{}\n", what)
-        yield contents("summary.json", data, what)
-    for what, data in {
-        "nested": b'{"round": ' + b"[" * nested + b"}\n",
-        "nested objects": b'{"a": ' * nested + b"\n",
-        "a large number": b'{"round": ' + b"9" * 5000 + b"}\n",
-        "not an object": b"[1, 2, 3]\n",
-        "zeros": b"\0" * 10_000 + b"\n",
-        "one long line": b'{"round": 1, "x": "' + b"y" * 5_000_000 + b'"}\n',
-        "not strict": b'{"round": NaN}\n',
-    }.items():
-        yield contents("metrics.jsonl", data, what)
-        yield contents("metrics.jsonl", data + b'{"round": 2}\n', f"{what}, then another")
-        yield contents("summary.json", data, what)
-    for name in ("world", "algorithm", "federation", "learner", "evaluation"):
-        for value in ("3", '"x"', "[1]", "1979-05-27"):
-            yield config(f"[{name}]", f"{name} = {value}\n[not_{name}]", f"{name} = {value}")
-    yield config("seed = 0", "seed = -1", "a seed below 0")
-    yield config("seed = 0", 'seed = "x"', "a seed that is text")
-    yield config("rounds = 2", "rounds = 99999999999999999999", "rounds without end")
-    yield config("rounds = 2", "rounds = -2", "rounds below 0")
-    yield config('"probe-point"', f'"{ESCAPE.encode("unicode_escape").decode()}"', "no letters")
-    yield config('name = "fedkl"', 'name = "\\u001b]0;owned\\u0007"', "no letters in a name")
-    yield config("plugins = []", "plugins = 3", "plugins that are a number")
-    yield config("plugins = []", 'plugins = ["/dev/zero"]', "an endless plugin")
-    yield config("plugins = []", 'plugins = ["/nowhere.py"]', "a plugin that is not there")
-    for key in (
-        "return_mean",
-        "rejected",
-        "coefficients",
-        "evaluated",
-        "return_per_client",
-        "note",
-    ):
-        for value in (True, "x", [[]], {"a": {"b": []}}, 10**400, {}, -1):
-            yield records(lambda r, k=key, v=value: r.update({k: v}), f"{key} is {str(value)[:9]}")
-        yield records(lambda r, k=key: r.pop(k) and None, f"no {key}")
-    yield records(lambda r: r.update(return_mean=1e308, return_min=-1e308), "huge returns")
-    yield records(lambda r: r.update(return_per_client=[1e308, -1e308, 1e308]), "huge per client")
-    yield records(lambda r: r.update(note=ESCAPE), "a note without letters")
-    yield records(
-        lambda r: r.update(
-            rejected=[{"client": 1, "reason": f"</script><script>alert(1){ESCAPE}"}]
-        ),
-        "a script",
-    )
-    yield records(lambda r: {}, "empty")
-    yield records(lambda r: r.update(returns_file="../../victim"), "a path that leads out")
-    one = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
-    for dtype in ("BF16", "F8_E4M3", "F99", "", 3, None):
-        yield checkpoint({"round": one | {"dtype": dtype}}, f"dtype {dtype}")
-    for shape in ([2**40], [-1], [2**62, 2**62], [0], ["x"], [1] * 100, 4):
-        yield checkpoint({"round": one | {"shape": shape}}, f"shape {str(shape)[:20]}")
-    for offsets in ([0, 2**40], [16, 0], [-1, 16], [0], "x"):
-        yield checkpoint({"round": one | {"data_offsets": offsets}}, f"offsets {offsets}")
-    yield checkpoint(b"[" * nested, "a nested header")
-    yield checkpoint(b"", "no header")
-    yield checkpoint({"rows": one, "rows.x": one}, "rows that are no numbers")
-    yield checkpoint({"round": one}, "a round far away", round=10**14)
-    yield checkpoint({"__metadata__": {"builds_on": "../../victim"}, "round": one}, "a path")
-    yield checkpoint({"__metadata__": {"config": "["}, "round": one}, "an origin that is none")
-    yield checkpoint({"__metadata__": {"round": "1"}, "round": one}, "another round inside")
-    rounds = {"dtype": "I64", "shape": [], "data_offsets": [0, 8]}
-    for value in (-5, 2**62, 7):
-        body = struct.pack("<q", value)
-        yield checkpoint({"round": rounds}, f"round {value} inside", body=body)
-
-
-CASES = dict(_cases())
-
-
-def judge(made, tmp_path, capsys, spoil):
+def judge(made, tmp_path, capsys, spoil, commands=COMMANDS):
     outside = tmp_path / "outside"
-    for command, *options in COMMANDS:
+    for command, *options in commands:
         shutil.rmtree(outside, ignore_errors=True)
         (outside / "folder").mkdir(parents=True)
         (outside / "victim").write_text("years of work\n")
+        # What a run removes where it goes on.
+        (outside / "folder" / f"000009.{'b' * 64}.safetensors").touch()
+        (outside / "folder" / ".x.1.fedkl-tmp").touch()
         run = tmp_path / "run"
         remove(run)
         shutil.copytree(made, run)
         spoil(run, outside)
         before = {path for path in outside.rglob("*")}
-        signal.signal(signal.SIGALRM, lambda *_: pytest.fail("a command hangs"))
-        signal.alarm(SECONDS)
-        try:
+        with in_time():
             code, out, err = call(capsys, command, run, *options)
-        finally:
-            signal.alarm(0)
         assert code in (0, 2, 3), (command, err)
         assert "Traceback" not in err
         assert "\x1b" not in out + err
@@ -291,11 +91,25 @@ SAMPLE = [
     "metrics.jsonl is a link to victim",
     "metrics.jsonl is a pipe",
     "checkpoints is a link to folder",
+    "best is a link to folder, unfinished",
+    "returns is a link to folder, unfinished",
+    "flower is a link to folder, served, unfinished",
+    "best/ has a checkpoint that builds on itself, unfinished",
+    "serving.toml is a pipe",
+    "serving.toml: nested arrays",
     "figures/learning_curves.svg is a link to victim",
     "config.toml: a key of 20,000 parts",
+    "config.toml: a key of 20,000 escaped quotes",
     "config: no letters",
     "records: huge returns",
     "checkpoint: dtype F99",
+    "checkpoint: an origin without a config",
+]
+SAMPLE_OF_COMPARISONS = [
+    f"{RUN} is a link to folder",
+    f"{RUN}/worker.log is a link to victim",
+    f"{RUN}/worker.log is a pipe",
+    "compare.toml: nested arrays",
 ]
 
 
@@ -303,6 +117,22 @@ SAMPLE = [
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_hostile_file_is_answered_with_a_sentence(made, tmp_path, capsys, name):
     judge(made, tmp_path, capsys, CASES[name])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", SAMPLE_OF_COMPARISONS)
+def test_a_hostile_file_of_a_comparison_is_answered_with_a_sentence(
+    compared, tmp_path, capsys, name
+):
+    judge(compared, tmp_path, capsys, OF_COMPARISONS[name], OF_SEVERAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_COMPARISONS)
+def test_every_hostile_file_of_a_comparison_is_answered_with_a_sentence(
+    compared, tmp_path, capsys, name
+):
+    judge(compared, tmp_path, capsys, OF_COMPARISONS[name], OF_SEVERAL)
 
 
 def test_there_are_two_hundred_of_them():

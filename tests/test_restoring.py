@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 import fedkl
-from fedkl import training
+from fedkl import checking, training
+from fedkl.errors import StalledError
 from fedkl.runs import RunDirectory
 
 
@@ -75,6 +76,84 @@ def test_a_removed_newest_checkpoint_is_said(tiny, tmp_path, every):
     assert len(said) == 1
     assert run.summary()["rounds"] == 6
     training.load(run, pytest.fail)
+
+
+def test_a_removed_newest_checkpoint_of_a_finished_run_is_said_without_a_lock_too(tiny, tmp_path):
+    run = training.create(tiny(), tmp_path / "run")
+    training.go_on(run, silent, pytest.fail)
+    (run.path / ".lock").unlink()
+    max((run.path / "checkpoints").iterdir()).unlink()
+    sentence = "the checkpoint of round 3 is missing, so that of round 2 is used"
+    assert sentence in "".join(finding.what for finding in checking.check(run))
+    with pytest.warns(UserWarning, match=sentence):
+        fedkl.load(run.path)
+    for do in (training.load, lambda run, warn: training.go_on(run, silent, warn)):
+        said = []
+        do(run, said.append)
+        assert sentence in "".join(said)
+
+
+def test_a_removed_newest_checkpoint_is_said_without_a_log_too(tiny, tmp_path):
+    run = training.create(tiny(), tmp_path / "run")
+    training.go_on(run, silent, pytest.fail)
+    run.metrics.path.unlink()
+    max((run.path / "checkpoints").iterdir()).unlink()
+    said = []
+    training.load(run, said.append)
+    assert "the checkpoint of round 3 is missing" in "".join(said)
+
+
+def test_a_summary_that_cannot_be_read_is_said_and_does_not_hinder_loading(tiny, tmp_path):
+    run = training.create(tiny(), tmp_path / "run")
+    training.go_on(run, silent, pytest.fail)
+    (run.path / "summary.json").write_text("{")
+    said = []
+    assert training.load(run, said.append).state.round == 3
+    assert ["summary.json is not valid JSON" in sentence for sentence in said] == [True]
+
+
+def test_a_run_whose_clients_left_between_two_checkpoints_goes_on(tiny, tmp_path, monkeypatch):
+    config = tiny(federation__rounds=4, checkpoint__every=3)
+    run, train = training.create(config, tmp_path / "run"), fedkl.Federation.run_round
+
+    def left(federation):
+        if federation.state.round == 2:
+            raise StalledError("nobody is there")
+        return train(federation)
+
+    monkeypatch.setattr(fedkl.Federation, "run_round", left)
+    with pytest.raises(StalledError):
+        training.go_on(run, silent, pytest.fail)
+    assert run.summary()["stalled"]
+    monkeypatch.undo()
+    assert [f.what for f in checking.check(run) if "checkpoint" in f.what] == []
+    training.go_on(run, silent, pytest.fail)
+    assert (run.summary()["rounds"], run.summary()["stalled"]) == (4, False)
+
+
+def test_whoever_lost_the_lock_while_it_restored_erases_nothing(tiny, tmp_path):
+    config = tiny(federation__rounds=4)
+    run = stopped(config, tmp_path / "run", 2)
+    federation = fedkl.Federation(config)
+
+    class Slow:
+        """A federation that takes so long to restore that another process finishes the run."""
+
+        def __getattr__(self, name):
+            return getattr(federation, name)
+
+        def __iter__(self):
+            return iter(federation)
+
+        def restore(self, *saved):
+            federation.restore(*saved)
+            os.unlink(run.path / ".lock")
+            training.go_on(RunDirectory.open(run.path), silent, pytest.fail)
+
+    with pytest.raises(fedkl.UserError, match="another process may write"):
+        training.go_on(RunDirectory.open(run.path), silent, pytest.fail, Slow())
+    assert run.metrics.require_rounds() == 4
+    assert run.checkpoints.rounds() == [3, 4]
 
 
 def test_whoever_lost_the_lock_writes_nothing_more(tiny, tmp_path):

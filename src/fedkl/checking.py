@@ -15,7 +15,7 @@ from fedkl.provenance import origin_of
 from fedkl.runs import RunDirectory, checkpoint_files, files
 from fedkl.runs.checkpoint_files import DamagedError, File, GoneError
 from fedkl.runs.clients_table import as_csv
-from fedkl.runs.locks import last_saved
+from fedkl.runs.missing import require_checkpoints, say_missing_best
 from fedkl.runs.origins import Origin, decode, listed
 from fedkl.trust import UnknownCodeError
 
@@ -69,7 +69,7 @@ def check(run: RunDirectory) -> list[Finding]:
         )
     now = origin_of(mapping, config) if mapping is not None and config is not None else None
     findings += _log(run)
-    findings += _checkpoints(run, now, config.checkpoint.every if config else 1)
+    findings += _checkpoints(run, now, config)
     findings += _summary(run, now)
     findings += _returns(run)
     findings += _clients(run, config)
@@ -121,9 +121,7 @@ def _log(run: RunDirectory) -> Iterator[Finding]:
             )
 
 
-def _checkpoints(run: RunDirectory, now: Origin | None, every: int) -> Iterator[Finding]:
-    saved = last_saved(run.path) or 0  # first: beside a run that goes on, files only get newer
-    found: list[File] = []
+def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -> Iterator[Finding]:
     for folder in (run.best.directory, run.checkpoints.directory):
         try:
             found = checkpoint_files.find(folder)
@@ -131,17 +129,25 @@ def _checkpoints(run: RunDirectory, now: Origin | None, every: int) -> Iterator[
             yield Finding(str(error), "see to it that it can be read")
             return
         yield from _files(run, found, now)
-    if found and saved > max(file.round for file in found):
-        yield Finding(
-            f"the checkpoint of round {saved} is missing",
-            "put back a copy, or go on with the run: the one before is used",
-        )
+    for what in _missing(run, config):
+        yield Finding(what, "put back a copy, if there is one")
+
+
+def _missing(run: RunDirectory, config: Config | None) -> list[str]:
+    """What whoever goes on with the run would be told of checkpoints that are gone."""
+    said: list[str] = []
     logged = sum(1 for _ in _whole_lines(run))
-    if not found and (logged > every or (logged and saved)):
-        yield Finding(
-            f"{run.path} has a log of {logged} rounds and no checkpoint",
-            "put back a copy, or begin again under another name",
-        )
+    # Without a config nobody knows when one was due, but by the lock and the summary.
+    every = config.checkpoint.every if config else max(logged, 1)
+    ended = run.ended(lambda _: None)  # a summary that cannot be used is another finding
+    done = max(run.checkpoints.rounds(), default=0)
+    try:
+        require_checkpoints(run, done, logged, ended, every, said.append)
+        if config and config.checkpoint.keep_best:
+            say_missing_best(run, max(run.best.rounds(), default=0), said.append)
+    except UserError as error:
+        said.append(str(error))
+    return said
 
 
 def _files(run: RunDirectory, found: list[File], now: Origin | None) -> Iterator[Finding]:
@@ -251,8 +257,8 @@ def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
 
 
 def _spaces(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
-    remedy = "remove it: it is written again when the run goes on"
-    if config is None or not (run.path / spaces.FILE).exists():
+    remedy = "remove it, if it is there: it is written again when the run goes on"
+    if config is None or not run.metrics.path.exists():
         return
     try:
         found = spaces.read(run.path)

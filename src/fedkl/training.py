@@ -84,7 +84,9 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
 def _write_world(run: RunDirectory, config: Config) -> None:
     """Writes what is known of clients and of policies without training; what is there stays."""
     run.write_clients(config.clients())
-    spaces.write(run.path, Spaces(config.world.observation_size, config.world.actuators))
+    known = Spaces(config.world.observation_size, config.world.actuators)
+    run.require_lock()
+    spaces.write(run.path, known)
 
 
 def load(
@@ -116,7 +118,7 @@ def load(
     if best:
         say_missing_best(run, done, warn)
     elif until is None:
-        require_checkpoints(run, done, run.metrics.count(), 0, every, warn)
+        require_checkpoints(run, done, run.metrics.count(), run.ended(warn), every, warn)
     return federation
 
 
@@ -200,13 +202,11 @@ def go_on(
         finished = done == rounds and not federation.stalled
         logged = run.metrics.require_rounds(done, origin.log)
         before = run.summary()
-        ended = (before or {}).get("rounds")
-        ended = ended if type(ended) is int else 0
-        require_checkpoints(run, done, logged, ended, config.checkpoint.every, warn)
+        require_checkpoints(run, done, logged, run.ended(warn), config.checkpoint.every, warn)
         if planned != rounds:
             warn(f"federation.rounds was {planned}, is {rounds}")
         # One of fewer rounds is from before the run was made longer, and is written again.
-        if finished and before is not None and ended in (0, done):
+        if finished and before is not None and before.get("rounds") == done:
             if before.get("log", origin.log) != origin.log:
                 raise UserError(
                     f"{run.path / 'summary.json'} is not of this log: remove it, and resuming "
@@ -224,7 +224,6 @@ def go_on(
         best = _best_return(run) if config.checkpoint.keep_best else math.inf
         try:
             for record in federation:
-                lock.require()
                 origin = replace(origin, log=_log(run, record, origin.log))
                 done = record["round"]
                 last = federation.stalled or done in (stop, rounds)
@@ -248,7 +247,6 @@ def go_on(
             if run.metrics.read():  # else clients were gone before the first was over
                 run.write_summary(summary(run.metrics, origin) | {"stalled": True})
             raise
-        lock.require()
         came_to = summary(run.metrics, origin)
         run.write_summary(came_to)
         _require_returns(run, came_to)

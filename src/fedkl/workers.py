@@ -19,13 +19,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from fedkl import trust
 from fedkl.errors import STALLED, UserError
 from fedkl.processes import cores
 from fedkl.progress import number
-from fedkl.runs import RunDirectory, explain_os_errors
+from fedkl.runs import RunDirectory, explain_os_errors, files
 from fedkl.runs.records import is_number
 
 PLANS = {
@@ -87,13 +87,24 @@ class Processes:
         where = ",".join(map(str, sorted(_cores_of(slot, slots))))
         stop = [] if until is None else [str(until)]
         worker = [sys.executable, "-P", "-m", "fedkl.cli.worker"]
-        with (run / LOG).open("ab") as log:
+        with open_log(run) as log:
             return subprocess.Popen(
                 [*worker, str(run), where, str(os.getpid()), *stop],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+def open_log(run: Path) -> TextIO:
+    """The file for what a run's worker has to say, open to add to it.
+
+    Raises:
+        UserError: it cannot be written, or is a link or a pipe.
+    """
+    path = run / LOG
+    with explain_os_errors("write", path):
+        return os.fdopen(files.open_to_write(path, append=True), "a", encoding="utf-8")
 
 
 def create(
@@ -172,8 +183,10 @@ def run_all(
         until: the round after which to stop; None: the last one.
 
     Raises:
-        UserError: a run could not be finished; the others were.
+        UserError: a run could not be finished; the others were. Or one lies elsewhere.
     """
+    for run in runs:
+        files.refuse_link(run)
     waiting = [run for run in runs if not _is_there(run, until)]
     total, failed = len(waiting), []
     slots = place.at_once(total)
@@ -205,8 +218,7 @@ def _is_there(run: Path, until: int | None) -> bool:
     if (run / "summary.json").exists():
         return True
     # A record whose checkpoint was lost is made again, the same, when the run goes on.
-    records = RunDirectory(run).metrics.read() if until is not None else []
-    return bool(records) and records[-1]["round"] >= until
+    return until is not None and RunDirectory(run).metrics.require_rounds() >= until
 
 
 def _outcome(code: int, run: Path) -> str:

@@ -7,26 +7,15 @@ import time
 
 import pytest
 from commands import call
+from finished_runs import SMALLEST, finish
 
 import fedkl
-from fedkl import compare, running, training, workers
-
-SETTINGS = {
-    "federation.rounds": 2,
-    "learner.iterations": 1,
-    "learner.steps": 16,
-    "learner.minibatch": 16,
-    "evaluation.episodes": 1,
-    "world.spread": 0.1,
-}
+from fedkl import compare, running, workers
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    config = fedkl.preset("probe-point", set=SETTINGS)
-    run = training.create(config, tmp_path_factory.mktemp("check") / "run")
-    training.go_on(run, lambda record: None, pytest.fail)
-    return run.path
+    return finish(tmp_path_factory.mktemp("check") / "run").path
 
 
 @pytest.fixture
@@ -65,10 +54,21 @@ def test_everything_that_is_wrong_is_said_with_what_to_do(run, capsys):
     assert err == f"fedkl: 7 things are wrong with {run}\n"
 
 
+def test_what_only_policies_need_is_missed_too(tmp_path, capsys):
+    run = finish(tmp_path / "run", settings={"checkpoint.keep_best": True})
+    best = run.summary()["best_round"]
+    (run.path / "spaces.json").unlink()
+    next((run.path / "best").glob(f"{best:06d}.*")).unlink()
+    code, out, _ = call(capsys, "check", run.path)
+    assert code == 2
+    assert "has no spaces.json" in out
+    assert f"round {best} was better, but its checkpoint" in out
+
+
 def test_several_runs_are_checked_one_by_one(tmp_path, capsys):
     path = tmp_path / "both"
     plan = compare.Plan("probe-point", ("fedkl", "fedavg"), (0,), 1)
-    compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SETTINGS))
+    compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SMALLEST))
     code, out, _ = call(capsys, "check", path)
     assert (code, out.count("all is well, 0 rounds")) == (0, 2)
     (path / "fedavg-seed0" / "config.toml").write_text("seed = ")

@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 from commands import call
+from finished_runs import smallest
 from left_behind import about, nothing_is_left_of
 
 pytest.importorskip("flwr")
 
-from fedkl import config
+from fedkl import config, training
 from fedkl.cli import network
 from fedkl.cli.parser import parser
 from fedkl.network import keys
+from fedkl.network.flower.serving import Serving
+from fedkl.network.requests import new_federation
 from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation
 
@@ -204,6 +207,20 @@ def test_a_superlink_that_runs_is_used_and_left_alone_and_clients_evaluate(tmp_p
     here.run_round()
     here.run_round()
     assert returns == here.evaluate(3, False).mean(axis=1).astype(float).tolist()
+
+
+@pytest.mark.parametrize("name", ["flower", "flower/home", "flower/keys", "flower/superlink.log"])
+def test_what_flower_keeps_is_not_kept_elsewhere(tmp_path, capsys, name):
+    """Keys, logs and clients' states would be written through the link."""
+    run = training.create(smallest(), tmp_path / "run")
+    Serving("127.0.0.1", 0, None, 3, False, 1.0, new_federation()).write(run.path)
+    (tmp_path / "elsewhere").mkdir()
+    (run.path / name).parent.mkdir(exist_ok=True, mode=0o700)
+    (run.path / name).symlink_to(tmp_path / "elsewhere")
+    code, _, err = call(capsys, "resume", run.path)
+    assert code == 2
+    assert f"{run.path / name} is a symbolic link" in err
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.slow

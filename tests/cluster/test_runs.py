@@ -313,6 +313,15 @@ def test_a_run_on_a_cluster_is_ended_when_it_should_be(cluster, tiny, tmp_path):
         pass
 
 
+def test_the_log_of_a_run_on_a_cluster_is_not_written_through_a_link(cluster, config, tmp_path):
+    path = tmp_path / "several"
+    workers.create(path, {"there": config.mapping()}, lambda aside: None)
+    (path / "there" / workers.LOG).symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError, match=r"cannot write .*worker\.log: it is a symbolic link"):
+        workers.run_all([path / "there"], OnRay(cluster), silent, lambda: None)
+    assert not (tmp_path / "victim").exists()
+
+
 def test_what_fails_on_a_worker_is_in_the_log_of_the_run(cluster, config, tmp_path, monkeypatch):
     path = tmp_path / "several"
     workers.create(path, {"there": config.mapping()}, lambda aside: None)

@@ -53,12 +53,12 @@ def test_a_life(run):
     with run.lock():
         run.metrics.append({"round": 1})
         run.checkpoints.save(1, {"x": np.ones(2)})
-        run.write_summary({"return": np.float32(0.5), "nan": np.nan})
+        run.write_summary({"rounds": 1, "return": np.float32(0.5), "nan": np.nan})
     assert names(run.path) == {"config.toml", "metrics.jsonl", "summary.json", "checkpoints"}
     again = RunDirectory.open(run.path)
     assert again.metrics.read() == [{"round": 1}]
     assert again.checkpoints.rounds() == [1]
-    assert again.summary() == {"return": 0.5, "nan": None}
+    assert again.summary() == {"rounds": 1, "return": 0.5, "nan": None}
 
 
 def test_an_empty_directory_may_become_a_run(tmp_path):

@@ -1,11 +1,13 @@
 """A log that was tampered with, a lock that was lost: found before anything else is written."""
 
+import fcntl
 import os
 
+import numpy as np
 import pytest
 
 from fedkl.errors import UserError
-from fedkl.runs import MetricsLog, RunDirectory, metrics
+from fedkl.runs import MetricsLog, RunDirectory, metrics, strict_json
 from fedkl.runs.locks import last_saved
 
 
@@ -125,6 +127,13 @@ def test_a_summary_that_was_edited_is_found(tmp_path):
         run.summary()
 
 
+def test_another_file_in_the_place_of_a_summary_is_found(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"a": 1})
+    (run.path / "summary.json").write_bytes(strict_json.encode_sealed({"observation_size": 3}))
+    with pytest.raises(UserError, match=r"summary\.json is another file: it has no rounds"):
+        run.summary()
+
+
 def test_a_process_that_lost_its_lock_notices_before_it_writes(tmp_path):
     run = RunDirectory.create(tmp_path / "run", {"a": 1})
     with run.lock() as lock:
@@ -151,3 +160,45 @@ def test_a_lock_remembers_the_last_checkpoint(tmp_path):
         (run.path / ".lock").write_text(text)
         with run.lock():
             assert last_saved(run.path) is None
+
+
+def test_nothing_is_written_to_a_run_whose_lock_was_lost(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"a": 1})
+    with run.lock():
+        for round in (1, 2):
+            run.metrics.append({"round": round})
+            run.checkpoints.save(round, {"x": np.ones(1)})
+            run.best.save(round, {"x": np.ones(1)})
+        os.unlink(run.path / ".lock")
+        before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        for write in (
+            lambda: run.metrics.append({"round": 3}),
+            lambda: run.metrics.truncate_after(1),
+            lambda: run.checkpoints.save(3, {"x": np.ones(1)}),
+            lambda: run.best.drop_after(1),
+            lambda: run.replace_config({"a": 2}),
+            lambda: run.write_clients({"gravity": np.ones(2)}),
+            lambda: run.write_returns(1, np.ones(2)),
+            lambda: run.write_summary({"rounds": 2}),
+        ):
+            with pytest.raises(UserError, match="was removed while it was held"):
+                write()
+        after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        assert after == before
+    run.metrics.append({"round": 3})  # whoever holds none is not asked for it
+
+
+def test_a_lock_that_is_removed_before_it_is_taken_is_not_held(tmp_path, monkeypatch):
+    run = RunDirectory.create(tmp_path / "run", {"a": 1})
+    take = fcntl.flock
+
+    def slowly(descriptor, how):
+        os.unlink(run.path / ".lock")
+        take(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", slowly)
+    with pytest.raises(UserError, match="another process may write"), run.lock():
+        pass
+    monkeypatch.undo()
+    with run.lock() as lock:
+        lock.require()

@@ -27,7 +27,7 @@ from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.requests import new_federation
 from fedkl.processes import be_deaf, ended_by_signals
 from fedkl.progress import RoundProgress
-from fedkl.runs import RunDirectory
+from fedkl.runs import RunDirectory, files
 from fedkl.server.loop import Federation
 from fedkl.worlds import SharedWorld
 
@@ -195,6 +195,8 @@ def _serving_it(
     run: RunDirectory, serving: Serving, engine: Flower, chosen: Config
 ) -> Iterator[None]:
     """Clients are connected inside the block, and nothing of Flower's is left after it."""
+    # What Flower writes there, it would write through links.
+    files.refuse_links(run.path / FOLDER)
     folder = (run.path / FOLDER).resolve()
     asking.private_folder(folder)
     own = serving.keys

@@ -31,7 +31,7 @@ from fedkl.runs import RunDirectory, explain_os_errors
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
 from fedkl.texts import last_words
-from fedkl.workers import LOG
+from fedkl.workers import open_log
 
 Rows = dict[int, dict[str, np.ndarray]]
 
@@ -260,6 +260,7 @@ class Task:
             UserError: its log cannot be written.
         """
         self._run = RunDirectory.open(run)
+        self._log = open_log(run)  # here, where what is wrong with it is said
         self._until = until
         self._cpus = cpus
         self._code = 1  # unless it comes to an end that is better known

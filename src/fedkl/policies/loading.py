@@ -78,9 +78,8 @@ def load(
     if best:
         say_missing_best(directory, saved.round, _warn)
     else:
-        require_checkpoints(
-            directory, saved.round, directory.metrics.count(), 0, settings.every, _warn
-        )
+        logged, ended = directory.metrics.count(), directory.ended(_warn)
+        require_checkpoints(directory, saved.round, logged, ended, settings.every, _warn)
     own = {} if row is None else saved.rows.get(row, {})
     if row is not None and not own and settings.personal != "none":
         raise UserError(f"client {row} of {directory.path} has not taken part in a round yet")

@@ -51,7 +51,7 @@ def read(run: Path) -> Spaces:
             ) from error
     mend = "remove it, and `fedkl resume` writes it again"
     try:
-        record = strict_json.decode_sealed(data)
+        record = strict_json.decode_sealed(data, "observation_size")
     except ValueError as error:
         raise UserError(f"{path} {error}; {mend}") from error
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from fedkl.errors import UserError
 from fedkl.runs import checkpoint_files, files
 from fedkl.runs.chains import Chain, Link
 from fedkl.runs.checkpoint_files import DamagedError, File, GoneError, Layout, Rows
+from fedkl.runs.locks import unlocked
 
 _NO_ROWS: Rows = MappingProxyType({})
 _NO_ORIGIN: Mapping[str, str] = MappingProxyType({})
@@ -48,17 +49,25 @@ class Checkpoints:
         keep: how many checkpoints stay that have no file in common; with two, one damaged file
             costs little.
         small: up to how many bytes all rows together are written anew in every file.
+        require: is called before anything is written, and raises if it must not be.
 
     Attributes:
         origin: what the checkpoint that was read last says of where it comes from (see `origins`).
     """
 
-    def __init__(self, directory: Path, keep: int = 2, small: int = 2**20):
+    def __init__(
+        self,
+        directory: Path,
+        keep: int = 2,
+        small: int = 2**20,
+        require: Callable[[], None] = unlocked,
+    ):
         if keep < 1:
             raise ValueError(f"keep must be at least 1, not {keep}")
         self.directory = Path(directory)
         self.keep = keep
         self.small = small
+        self._require = require
         # The chain whose turn it is comes first.
         self._turns = deque(Chain() for _ in range(keep))
         self._numbers: set[int] | None = None  # of all rows of the last save or load
@@ -104,6 +113,7 @@ class Checkpoints:
             raise ValueError(f"row {gone[0]} is gone, but rows are never removed")
         base = below[-1].file if below else None
         written = checkpoint_files.stacked(rows, numbers, self._layout)
+        self._require()
         file = checkpoint_files.write(self.directory, round, arrays, written, base, origin)
         self._unusable.discard(file.path)
         self._turns[0] = Chain([*below, _link(file, numbers, whole=not below)])
@@ -156,10 +166,7 @@ class Checkpoints:
         Raises:
             UserError: the operating system refused.
         """
-        with files.explain_os_errors("clean", self.directory):
-            for file in checkpoint_files.find(self.directory):
-                if file.round > round:
-                    _remove(file.path)
+        self._remove(file for file in checkpoint_files.find(self.directory) if file.round > round)
 
     def rounds(self) -> list[int]:
         """The rounds for which there is a file, whole or not, in ascending order."""
@@ -222,11 +229,20 @@ class Checkpoints:
             if room and file.round < round and (needed := self._needed(file)).isdisjoint(kept):
                 kept |= needed
                 room -= bool(needed)
+        self._remove(file for file in found if file.path not in kept)
+
+    def _remove(self, superfluous: Iterable[File]) -> None:
+        """Removes files, and what interrupted writes left."""
         with files.explain_os_errors("clean", self.directory):
+            if not self.directory.exists():
+                return
+            self._require()
+            files.refuse_link(self.directory)
             # The newest first, so that at no moment a file is without those that it builds on.
-            for file in found:
-                if file.path not in kept:
-                    _remove(file.path)
+            for file in superfluous:
+                # A folder of that name, which is nobody's checkpoint, is left alone.
+                if file.path.is_symlink() or not file.path.is_dir():
+                    file.path.unlink(missing_ok=True)
             files.remove_temporaries(self.directory)
 
     def _needed(self, file: File) -> set[Path]:
@@ -235,11 +251,13 @@ class Checkpoints:
         at: File | None = file
         try:
             while at is not None:
-                if at.path in self._unusable:
-                    return set()
                 needed.add(at.path)
+                if at.path in self._unusable:
+                    raise DamagedError("for a reason that is known already")
                 at = _base(at, checkpoint_files.builds_on(at))
         except (DamagedError, GoneError):
+            # So that no file is looked at again for every one that builds on it.
+            self._unusable |= needed
             return set()
         return needed
 
@@ -285,17 +303,13 @@ def _load(
     return saved, Chain(links[::-1]), origin
 
 
-def _remove(path: Path) -> None:
-    """Removes a file; a folder of that name, which is nobody's checkpoint, is left alone."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-
-
 def _base(file: File, name: str | None) -> File | None:
     if name is None:
         return None
     if (base := checkpoint_files.named(file.path.parent, name)) is None:
         raise DamagedError(f"it builds on {name!r}, which is not a checkpoint")
+    if base.round >= file.round:  # else one could follow a circle for ever
+        raise DamagedError(f"it builds on {name!r}, which is not of an earlier round")
     return base
 
 

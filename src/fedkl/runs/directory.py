@@ -58,9 +58,10 @@ class RunDirectory:
 
     def __init__(self, path: Path):
         self.path = Path(path)
-        self.metrics = MetricsLog(self.path / "metrics.jsonl")
-        self.checkpoints = Checkpoints(self.path / "checkpoints")
-        self.best = Checkpoints(self.path / "best")
+        self.metrics = MetricsLog(self.path / "metrics.jsonl", self.require_lock)
+        self.checkpoints = Checkpoints(self.path / "checkpoints", require=self.require_lock)
+        self.best = Checkpoints(self.path / "best", require=self.require_lock)
+        self._lock: Lock | None = None
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> RunDirectory:
@@ -84,7 +85,7 @@ class RunDirectory:
         with run.lock():
             # Again, because another process may have been as far as this one.
             run._require_vacant()
-            files.write_atomically(run.path / _CONFIG, text.encode())
+            run._write(run.path / _CONFIG, text.encode())
         return run
 
     @classmethod
@@ -108,7 +109,7 @@ class RunDirectory:
         Args:
             config: what TOML can hold.
         """
-        files.write_atomically(self.path / _CONFIG, tomli_w.dumps(config).encode())
+        self._write(self.path / _CONFIG, tomli_w.dumps(config).encode())
 
     def config(self) -> dict[str, Any]:
         """The config that the run was created with, or that it was given since.
@@ -150,7 +151,7 @@ class RunDirectory:
         """
         path = self.path / _CLIENTS
         if words and not path.exists():
-            files.write_atomically(path, as_csv(words).encode())
+            self._write(path, as_csv(words).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replaces the summary, all at once.
@@ -158,7 +159,7 @@ class RunDirectory:
         Args:
             summary: what `strict_json.encode` accepts.
         """
-        files.write_atomically(self.path / _SUMMARY, strict_json.encode_sealed(summary))
+        self._write(self.path / _SUMMARY, strict_json.encode_sealed(summary))
 
     def summary(self) -> dict[str, Any] | None:
         """The summary, or None while there is none.
@@ -173,12 +174,27 @@ class RunDirectory:
             except FileNotFoundError:
                 return None
         try:
-            return strict_json.decode_sealed(data)
+            return strict_json.decode_sealed(data, "rounds")
         except ValueError as error:
             raise UserError(
                 f"{path} {error}; remove it, and `fedkl resume {shlex.quote(str(self.path))}` "
                 "writes it again"
             ) from error
+
+    def ended(self, warn: Callable[[str], None]) -> int:
+        """The round at which the run ended, as its summary says; 0 if it did not, or nobody knows.
+
+        Args:
+            warn: is told of a summary that cannot be used.
+        """
+        try:
+            summary = self.summary() or {}
+        except UserError as error:
+            warn(str(error))
+            return 0
+        rounds = summary.get("rounds")
+        # One that stalled may have logged a round after its last checkpoint, and is to go on.
+        return rounds if type(rounds) is int and not summary.get("stalled") else 0
 
     def write_returns(self, round: int, returns: npt.NDArray[Any]) -> Path:
         """Saves each client's returns of one round, all at once; a log line cannot hold so many.
@@ -198,7 +214,7 @@ class RunDirectory:
         with files.explain_os_errors("write", path):
             files.refuse_link(path.parent)
             files.make_directory(path.parent)
-        files.write_atomically(path, buffer.getvalue())
+        self._write(path, buffer.getvalue())
         return path
 
     def read_returns(self, round: int, sha256: str | None = None) -> npt.NDArray[Any] | None:
@@ -232,13 +248,35 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Lock]:
-        """Holds the run for this process; every writer must hold it, readers need not."""
+        """Holds the run for this process; every writer must hold it, readers need not.
+
+        Inside the block nothing is written through this object once the lock is lost.
+        """
         with lock_directory(self.path) as lock:
             # A writer of many files would be slow if it looked for these at every one.
-            if (folder := self._returns(0).parent).is_dir():
-                with files.explain_os_errors("clean", folder):
+            folder = self._returns(0).parent
+            with files.explain_os_errors("clean", folder):
+                files.refuse_link(folder)
+                if folder.is_dir():
                     files.remove_temporaries(folder)
-            yield lock
+            before, self._lock = self._lock, lock
+            try:
+                yield lock
+            finally:
+                self._lock = before
+
+    def require_lock(self) -> None:
+        """Sees to it that a lock that was taken is still held, before something is written.
+
+        Raises:
+            UserError: it is not.
+        """
+        if self._lock is not None:
+            self._lock.require()
+
+    def _write(self, path: Path, data: bytes) -> None:
+        self.require_lock()
+        files.write_atomically(path, data)
 
     def _returns(self, round: int) -> Path:
         return self.path / "returns" / f"{round:06d}.npy"

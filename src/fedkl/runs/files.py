@@ -116,8 +116,13 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     return path.read_bytes()
 
 
-def open_to_write(path: Path) -> int:
+def open_to_write(path: Path, append: bool = False, mode: int = 0o666) -> int:
     """A descriptor of a file to change in place, made if it is not there; links are not followed.
+
+    Args:
+        path: the file.
+        append: whether all that is written goes to its end, as in a log.
+        mode: the permissions of a new file, less the umask.
 
     Raises:
         OSError: it cannot be written.
@@ -125,7 +130,7 @@ def open_to_write(path: Path) -> int:
     """
     # A pipe that nobody reads must not make us wait.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags | (os.O_APPEND if append else 0), mode)
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UserError(f"{path} is not an ordinary file")
@@ -140,6 +145,18 @@ def refuse_link(path: Path) -> None:
     """
     if path.is_symlink():
         raise UserError(f"{path} is a symbolic link; only what is inside a run is written to")
+
+
+def refuse_links(folder: Path) -> None:
+    """Sees to it that neither a folder nor anything in it is a link; for whoever lets others write.
+
+    Raises:
+        UserError: something is.
+    """
+    refuse_link(folder)
+    for within, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            refuse_link(Path(within) / name)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

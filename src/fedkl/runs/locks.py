@@ -29,7 +29,7 @@ class Lock:
             descriptor: of the same, open to write.
 
         Raises:
-            UserError: another process (or this one, elsewhere) holds it.
+            UserError: another process (or this one, elsewhere) holds it, or may.
         """
         self._path = path
         self._descriptor = descriptor
@@ -40,6 +40,8 @@ class Lock:
             owner, _ = _read(path)
             holder = "another process" if owner is None else f"process {owner}"
             raise UserError(f"{path.parent} is in use by {holder}") from error
+        # Somebody may have removed the file before it was locked, and hold another one by now.
+        self.require()
         self._write(last_saved(path.parent))
 
     def require(self) -> None:
@@ -69,6 +71,10 @@ class Lock:
             os.ftruncate(self._descriptor, 0)
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             files.write_all(self._descriptor, text.encode("ascii"))
+
+
+def unlocked() -> None:
+    """What is required of whoever writes where no lock is held: nothing."""
 
 
 def last_saved(directory: Path) -> int | None:

@@ -11,12 +11,13 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkl.errors import UserError
 from fedkl.runs import files, strict_json
+from fedkl.runs.locks import unlocked
 
 _CHAIN = "chain"
 _DIGITS = 32
@@ -53,10 +54,12 @@ class MetricsLog:
 
     Args:
         path: the file; made at the first `append`.
+        require: is called before anything is written, and raises if it must not be.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, require: Callable[[], None] = unlocked):
         self.path = Path(path)
+        self._require = require
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds one record; when it returns, the record survives a power failure.
@@ -70,6 +73,7 @@ class MetricsLog:
         if _CHAIN in record:
             raise ValueError(f"the name {_CHAIN!r} belongs to the log")
         body = strict_json.encode(record)
+        self._require()
         with files.explain_os_errors("write", self.path):
             descriptor = files.open_to_write(self.path)
             try:
@@ -177,6 +181,7 @@ class MetricsLog:
         with files.explain_os_errors("read", self.path):
             before = files.read_bytes(self.path) if self.path.exists() else b""
         if after != before:
+            self._require()
             files.write_atomically(self.path, after)
 
     def _split(self) -> Iterator[tuple[int, bytes, bool]]:

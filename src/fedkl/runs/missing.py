@@ -32,8 +32,10 @@ def require_checkpoints(
     # The checkpoint of the last round may not have been written yet when the process ended.
     due = max((logged - 1) // every * every, last_saved(run.path) or 0, ended)
     # Beside a run that goes on, there may be newer ones by now.
-    if not logged or due <= max([done, *run.checkpoints.rounds()]):
+    if due <= max([done, *run.checkpoints.rounds()]):
         return
+    if done == 0 and not logged:
+        return  # to begin again loses nothing
     if done == 0:
         raise UserError(
             f"{run.path} has a log of {logged} rounds and no checkpoint, and to go on would be to "

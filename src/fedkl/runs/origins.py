@@ -126,11 +126,12 @@ def _was(before: str | None, now: str | None) -> str:
 
 
 def _check(origin: Origin) -> None:
+    kinds = [(origin.config, dict), (origin.plugins, list), (origin.history, list)]
+    if not all(isinstance(value, kind) for value, kind in kinds) or type(origin.rounds) is not int:
+        raise TypeError("settings are a table, rounds a number, plugins and history lists")
     texts = [*origin.config.items(), *origin.plugins, (origin.params, origin.log)]
     if not all(isinstance(text, str) for pair in texts for text in pair):
         raise TypeError("names and checksums are texts")
-    if type(origin.rounds) is not int or not isinstance(origin.plugins, list):
-        raise TypeError("rounds are a number, plugins a list")
     if any(len(plugin) != 2 for plugin in origin.plugins):
         raise ValueError("a plugin is a name and a checksum")
     for entry in origin.history:

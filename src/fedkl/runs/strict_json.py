@@ -55,11 +55,16 @@ def encode_sealed(record: Mapping[str, Any]) -> bytes:
     return encode({**record, _CHECKSUM: _sha256(record)}, indent=2) + b"\n"
 
 
-def decode_sealed(data: bytes) -> dict[str, Any]:
+def decode_sealed(data: bytes, key: str) -> dict[str, Any]:
     """The record that `encode_sealed` wrote; or one that carries no checksum.
 
+    Args:
+        data: what the file holds.
+        key: an entry that every such record has, and others have not: a file that was put in the
+            place of another fits its own checksum.
+
     Raises:
-        ValueError: it is not valid JSON, or does not fit its checksum.
+        ValueError: it is not valid JSON, does not fit its checksum, or is another file.
     """
     try:
         record = decode(data)
@@ -68,6 +73,8 @@ def decode_sealed(data: bytes) -> dict[str, Any]:
     stated = record.pop(_CHECKSUM, None)
     if stated is not None and stated != _sha256(record):
         raise ValueError("does not fit its checksum: it was edited or damaged")
+    if stated is not None and key not in record:
+        raise ValueError(f"is another file: it has no {key}")
     return record
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,39 @@ from typing import Any
 from fedkl.errors import UserError
 from fedkl.runs import files
 
-LARGEST = 2**22
-"""Bytes of a file; a config that lists a number for each of 100,000 clients has half as many."""
+LARGEST = 3 * 2**20
+"""Bytes of a file; a config that lists a number for each of 100,000 clients has two thirds."""
+_PARTS = 8
+"""Of a dotted key. One of n takes tomllib n^2 steps, and no setting lies deeper than 4."""
+_TABLES = 10_000
+"""Of a text; each takes tomllib as long as hundreds of numbers."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_PARTS = 64
-# A dotted key of n parts takes tomllib n^2 steps.
-_PART = r"(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+"
-_DOTTED = re.compile(rf"(?<![\w\"'-])(?:{_PART}){{{_PARTS}}}")
+# All that has an end of its own is read to there, so that no quote or dot in it is taken for a
+# key's. A text that lacks its end is no TOML, and nothing after it matters.
+_LONG_TEXT = r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5}+)?+' r"|'''(?:[^']++|'(?!''))*+(?:'{3,5}+)?+"
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\.)*+"?+|'[^'\n]*+'?+)"""
+_NEXT = rf"[ \t]*+\.[ \t]*+{_PART}"
+# What has two parts may be a number.
+_KEY = rf"{_PART}(?:{_NEXT})?+(?P<tables>(?:{_NEXT}){{1,{_PARTS - 2}}}+)?+(?P<more>{_NEXT})?+"
+_HEADER = rf"^[ \t]*+\[{{1,2}}+[ \t]*+(?={_PART}(?:{_NEXT})*+[ \t]*+\])"
+_WORD = re.compile(
+    rf"#[^\n]*+|{_LONG_TEXT}|(?P<table>{_HEADER}|\{{)|{_KEY}", re.DOTALL | re.MULTILINE
+)
 
 
 def parse(text: str) -> dict[str, Any]:
     """What a text says.
 
     Raises:
-        ValueError: it is not TOML, or nested so deeply that nobody meant it.
+        ValueError: it is not TOML, or so long, deep or wide that nobody meant it.
     """
     if len(text) > LARGEST:
         raise ValueError(f"it is longer than {LARGEST:,} characters")
-    if _DOTTED.search(text):
+    found = Counter(word.lastgroup for word in _WORD.finditer(text))
+    if found["more"]:
         raise ValueError(f"a key has more than {_PARTS} parts")
+    if found["table"] + found["tables"] > _TABLES:
+        raise ValueError(f"it has more than {_TABLES:,} tables")
     try:
         return tomllib.loads(text)
     except RecursionError as error:

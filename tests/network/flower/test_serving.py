@@ -1,5 +1,6 @@
 """How a run is served is kept beside it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,11 @@ def test_a_whole_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "host = ",
         "host = 3",
+        "".join(f"k{n} = 1\n" for n in range(10_000)),
         WHOLE.replace("port = 1", 'port = "b"'),
+        WHOLE.replace("port = 1", "port = 65536"),
+        WHOLE.replace("port = 1", f"port = {'[' * 100}{']' * 100}"),
         WHOLE.replace(NAME, "../../etc"),
         WHOLE.replace("local = 0", "local = true"),
         WHOLE.replace("wait = 2.5", "wait = 2"),
@@ -57,7 +60,21 @@ def test_a_whole_file_is_read(tmp_path):
 )
 def test_a_damaged_file_is_answered_with_a_sentence(tmp_path, text):
     (tmp_path / SERVING).write_text(text)
-    with pytest.raises(UserError, match=r"serving.toml is damaged: "):
+    with pytest.raises(UserError, match=r"serving.toml is damaged: ") as caught:
+        Serving.read(tmp_path)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["host = ", "x = " + "[" * 100_000, ".".join("a" * 20_000)])
+def test_what_is_no_toml_is_answered_like_any_other_file(tmp_path, text):
+    (tmp_path / SERVING).write_text(text)
+    with pytest.raises(UserError, match=r"serving.toml is not valid TOML: "):
+        Serving.read(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / SERVING)
+    with pytest.raises(UserError, match="is not an ordinary file"):
         Serving.read(tmp_path)
 
 

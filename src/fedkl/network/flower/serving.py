@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import tomli_w
 from fedkl.errors import UserError
 from fedkl.network.requests import check_federation
 from fedkl.network.wire import MessageError
-from fedkl.runs import SERVING, files
+from fedkl.runs import SERVING, files, strict_toml
 
 FOLDER = "flower"
 """Of a run: what Flower keeps, and, of a federation on this machine, keys and clients."""
@@ -43,10 +42,9 @@ class Serving(NamedTuple):
             UserError: the file cannot be read, or is damaged.
         """
         path = run / SERVING
-        with files.explain_os_errors("read", path):
-            data = path.read_bytes()
+        table = strict_toml.read(path)
         try:
-            return _checked(**tomllib.loads(data.decode()))
+            return _checked(table)
         except (ValueError, MessageError) as error:
             raise UserError(f"{path} is damaged: {error}") from error
 
@@ -57,7 +55,7 @@ class Serving(NamedTuple):
         files.write_atomically(run / SERVING, tomli_w.dumps(table).encode())
 
 
-def _checked(**table: Any) -> Serving:
+def _checked(table: dict[str, Any]) -> Serving:
     """Raises:
     ValueError, MessageError: it is not what `write` writes.
     """
@@ -66,9 +64,11 @@ def _checked(**table: Any) -> Serving:
         "federation": str,
     }  # fmt: skip
     if table.keys() != kinds.keys():
-        raise ValueError(f"it has {', '.join(table) or 'nothing'}")
+        raise ValueError(f"it has {', '.join(table) or 'nothing':.200}")
     for name, kind in kinds.items():
         if type(table[name]) is not kind:
-            raise ValueError(f"{name} is {table[name]!r}")
+            raise ValueError(f"{name} is {table[name]!r:.40}")
+    if not 0 <= table["port"] <= 65535:
+        raise ValueError(f"port is {table['port']}")
     check_federation(table["federation"])
     return Serving(**table | {"keys": Path(table["keys"]) if table["keys"] else None})

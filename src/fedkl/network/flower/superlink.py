@@ -107,8 +107,8 @@ class SuperLink(Link):
         """Starts a process as the leader of a group: Ctrl-C is for us, and we end it."""
         attached = [sys.executable, "-P", "-m", "fedkl.network.flower.attached", str(os.getpid())]
         program = str(Path(sys.executable).with_name(command[0]))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        log = os.open(self._log(name), flags, 0o600)
+        with files.explain_os_errors("write", self._log(name)):
+            log = files.open_to_write(self._log(name), append=True, mode=0o600)
         try:
             self._processes[name] = subprocess.Popen(
                 [*attached, program, *command[1:]],

@@ -18,6 +18,7 @@ from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.node_log import NodeLog, Trouble
 from fedkl.network.flower.place_file import VARIABLE, write_place
 from fedkl.network.flower.surroundings import surroundings
+from fedkl.runs import files
 
 LOG = "supernode.log"
 ENDING = 6.0
@@ -65,7 +66,8 @@ class SuperNode:
         environment[shim.FULL_PATH] = environment["PATH"]
         environment["PATH"] = str(zygote.write_shims(self._folder, FORKED, REFUSED))
         environment[VARIABLE] = str(self._folder / "place.json")
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with files.explain_os_errors("write", self.log):
+            log = files.open_to_write(self.log, append=True, mode=0o600)
         self._said = NodeLog(self.log, os.fstat(log).st_size)
         try:
             self._process = subprocess.Popen(
