@@ -64,17 +64,19 @@ def created(config: Config, path: Path) -> Iterator[RunDirectory]:
     """
     missing = [folder for folder in path.parents if not folder.exists()]
     directory = training.create(config, path)
-    try:
-        yield directory
-    except StalledError:
-        raise
-    except Exception:
-        if not directory.metrics.read():
-            shutil.rmtree(directory.path)
-            for folder in missing:
-                with contextlib.suppress(OSError):  # somebody else's run may be in it by now
-                    folder.rmdir()
-        raise
+    # Until it has ended or is gone: what is removed here must not be what another process trains.
+    with directory.lock():
+        try:
+            yield directory
+        except StalledError:
+            raise
+        except Exception:
+            if not directory.metrics.read():
+                shutil.rmtree(directory.path)
+                for folder in missing:
+                    with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                        folder.rmdir()
+            raise
 
 
 def resume(

@@ -194,8 +194,19 @@ def test_the_lock_is_freed_by_an_exception(run):
 def test_a_lock_without_a_readable_number(run):
     with run.lock():
         (run.path / ".lock").write_bytes(b"")
-        with pytest.raises(UserError, match="is in use by another process"), run.lock():
+        message = "is in use by another process"
+        with pytest.raises(UserError, match=message), RunDirectory.open(run.path).lock():
             pass
+
+
+def test_whoever_holds_the_lock_has_it_inside_too_and_until_its_own_end(run):
+    with run.lock() as outer:
+        with run.lock() as inner:
+            assert inner is outer
+        with pytest.raises(UserError, match="is in use"), RunDirectory.open(run.path).lock():
+            pass
+    with RunDirectory.open(run.path).lock():
+        pass
 
 
 def test_locking_removes_what_a_dead_process_left(run):

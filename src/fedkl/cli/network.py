@@ -58,7 +58,8 @@ def resume(run: RunDirectory, options: argparse.Namespace) -> None:
     chosen = config.from_mapping(run.config())
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
-    with Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
+    # Nobody else's processes are disturbed by ours, up to the end of the last of them.
+    with run.lock(), Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
         bar = federation.Bar(options.until, watched.show)
         callbacks = [bar, *federation.sinks_of(options)]
         summary = run.summary()
@@ -83,7 +84,7 @@ def connected(run: RunDirectory, best: bool, accept: bool) -> Iterator[Federatio
     serving = Serving.read(run.path)
     chosen = config.from_mapping(run.config())
     engine = Flower(chosen, serving.federation, serving.wait, Watched().screen)
-    with Federation(chosen, engine) as loop, run.lock():
+    with run.lock(), Federation(chosen, engine) as loop:
         training.load(run, warn, loop, best=best, accept=accept)
         _check(serving, chosen)
         with _serving_it(run, serving, engine, chosen):

@@ -61,6 +61,7 @@ class RunDirectory:
         self.metrics = MetricsLog(self.path / "metrics.jsonl")
         self.checkpoints = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
+        self._held: Lock | None = None
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> RunDirectory:
@@ -232,13 +233,24 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Lock]:
-        """Holds the run for this process; every writer must hold it, readers need not."""
+        """Holds the run for this process; every writer must hold it, readers need not.
+
+        Whoever holds it by this very object has it already: one may hold it around all that serves
+        a run, and what trains it inside.
+        """
+        if self._held is not None:
+            yield self._held
+            return
         with lock_directory(self.path) as lock:
             # A writer of many files would be slow if it looked for these at every one.
             if (folder := self._returns(0).parent).is_dir():
                 with files.explain_os_errors("clean", folder):
                     files.remove_temporaries(folder)
-            yield lock
+            self._held = lock
+            try:
+                yield lock
+            finally:
+                self._held = None
 
     def _returns(self, round: int) -> Path:
         return self.path / "returns" / f"{round:06d}.npy"
