@@ -52,10 +52,10 @@ AGAIN_AND_AGAIN = 3
 """Rejections of a client after which the summary names it."""
 
 
-def create(config: Config, path: Path) -> RunDirectory:
-    """A run directory for `config`, at round 0."""
+def create(config: Config, path: Path, serve: Callable[[Path], None] | None = None) -> RunDirectory:
+    """A run directory for `config`, at round 0; `serve` as of `RunDirectory.create`."""
     trust.remember(config.plugins)
-    run = RunDirectory.create(path, config.mapping())
+    run = RunDirectory.create(path, config.mapping(), serve)
     with run.lock():
         _write_world(run, config)
     return run

@@ -44,9 +44,9 @@ def serve(options: argparse.Namespace) -> None:
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # What cannot work is refused before anything is written.
-    with Federation(chosen, engine) as loop, running.created(chosen, options.run) as run:
+    created = running.created(chosen, options.run, serving.write)
+    with Federation(chosen, engine) as loop, created as run:
         callbacks = [federation.Bar(shown=watched.show), *federation.sinks_of(options)]
-        serving.write(run.path)
         with _serving_it(run, serving, engine, chosen):
             running.go_on(run, loop, callbacks, warn)
     federation.conclude(run)

@@ -64,15 +64,21 @@ class RunDirectory:
         self._held: Lock | None = None
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> RunDirectory:
+    def create(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        serve: Callable[[Path], None] | None = None,
+    ) -> RunDirectory:
         """Makes a run at round 0.
 
-        The config is the only thing written, and all at once. So a crash leaves either a run or a
-        directory in which a run can be created again.
+        The config is written last, and all at once. So a crash leaves either a run or a directory
+        in which a run can be created again.
 
         Args:
             path: a directory that does not exist or is empty.
             config: what TOML can hold.
+            serve: writes what makes it a run that is served; None: it is trained on this machine.
 
         Raises:
             UserError: something is there already, or it could not be written.
@@ -85,6 +91,10 @@ class RunDirectory:
         with run.lock():
             # Again, because another process may have been as far as this one.
             run._require_vacant()
+            with files.explain_os_errors("create", run.path):
+                (run.path / SERVING).unlink(missing_ok=True)
+            if serve is not None:
+                serve(run.path)
             files.write_atomically(run.path / _CONFIG, text.encode())
         return run
 
@@ -265,7 +275,8 @@ class RunDirectory:
         command = f"`fedkl resume {shlex.quote(str(self.path))}`"
         if _CONFIG in names:
             raise UserError(f"{self.path} holds a run already; go on with it by {command}")
-        if any(name != LOCK and not files.is_temporary(name) for name in names):
+        # Without a config these are what a process left that died when it made the run.
+        if any(name not in (LOCK, SERVING) and not files.is_temporary(name) for name in names):
             raise UserError(
                 f"{self.path} is not empty; give a new directory for a new run "
                 f"(a run that exists goes on with {command})"
