@@ -144,7 +144,7 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed]]:
         local = LocalClients(nodes, lambda line: print(line, file=sys.stderr))
         stack.callback(local.stop)
         local.start()
-        engine.start(fleet, clients)
+        engine.start(fleet)
         yield Federation(config, engine), fleet, carriers[-1]
 
 

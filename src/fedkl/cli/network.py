@@ -216,7 +216,7 @@ def _serving_it(
                 clients = LocalClients(nodes, console.say)
                 stack.callback(clients.stop)
                 clients.start()
-            engine.start(fleet, chosen.federation.clients_per_round)
+            engine.start(fleet)
             yield
         finally:
             be_deaf()

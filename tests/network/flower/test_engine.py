@@ -10,6 +10,7 @@ from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
 from fedkl.errors import StalledError
+from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
@@ -94,7 +95,7 @@ def over(tmp_path):
         lines = []
         engine = Flower(config, new_federation(), patience, Screen(lines.append, lambda _: None))
         federation = Federation(config, engine)
-        engine.start(Fleet(lambda: carrier, None, lines.append), 1)
+        engine.start(Fleet(lambda: carrier, None, lines.append))
         return federation, carrier, lines
 
     return make
@@ -227,7 +228,8 @@ def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
     federation.run_round()
     state = federation.state
     carrier.there = set()
-    with pytest.raises(StalledError, match=r"^only 0 of 2 clients are connected after 0.2 s, and "):
+    sentence = r"^only 0 of 4 clients are connected after 0.2 s, and 2 are needed$"
+    with pytest.raises(StalledError, match=sentence):
         federation.run_round()
     assert federation.state is state
     assert "waiting for clients: 0 of clients " in " ".join(lines)
@@ -235,13 +237,35 @@ def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
     federation.run_round()
 
 
-def test_nothing_starts_without_enough_clients(tmp_path, tiny):
-    config = tiny(**QUICK)
+def test_clients_that_are_gone_for_good_make_empty_rounds_and_not_the_end_of_all(over, tiny):
+    """Who is selected follows from the seed and the round: to give up would be to give up for ever."""
+    config = tiny(federation__rounds=8, federation__clients_per_round=1, **QUICK)
+    selected = [record["selected"] for record in over(config)[0]]
+    gone = {*selected[0]}
+    federation, carrier, _ = over(config, 0.05)
+    carrier.there -= gone
+    records = list(federation)
+    assert [record["selected"] for record in records] == selected
+    assert [record["note"] is None for record in records] == [{*s} != gone for s in selected]
+    rejected = [{"client": client, "reason": "it is not connected"} for client in gone]
+    assert records[0]["rejected"] == rejected
+
+
+@pytest.mark.parametrize(("quorum", "starts"), [(1, True), (2, False)])
+def test_it_starts_with_a_quorum_and_without_all_whom_a_round_selects(
+    tmp_path, tiny, monkeypatch, quorum, starts
+):
+    monkeypatch.setattr(fleet_module, "SETTLING", 0.0)
+    config = tiny(federation__quorum=quorum, **QUICK)
     carrier = FakeCarrier(tmp_path, 1)
     engine = Flower(config, new_federation(), 0.1, Screen(lambda _: None, lambda _: None))
+    fleet = Fleet(lambda: carrier, None, lambda _: None)
+    if starts:
+        engine.start(fleet)
+        return
     sentence = r"only 1 of 4 clients are connected \(client 0\) after 0.1 s, and 2 are needed"
     with pytest.raises(StalledError, match=sentence):
-        engine.start(Fleet(lambda: carrier, None, lambda _: None), 2)
+        engine.start(fleet)
 
 
 @pytest.mark.parametrize("during", ["asking", "waiting"])

@@ -73,7 +73,7 @@ def learns_the_same(fleet, algorithm):
     """Whether an algorithm comes to the same state there and here."""
     config = fedkl.preset("probe-point", algorithm, 0, TINY)
     engine = Flower(config, new_federation(), 60, Screen(print, lambda _: None))
-    engine.start(fleet, CLIENTS)
+    engine.start(fleet)
     here, there = Federation(config), Federation(config, engine)
     for _ in range(ROUNDS):
         record = there.run_round()

@@ -61,20 +61,20 @@ class Flower:
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
 
-    def start(self, fleet: Fleet, enough: int) -> None:
-        """Waits until clients are connected.
+    def start(self, fleet: Fleet) -> None:
+        """Waits until as many clients are connected as a round selects, and goes on with a quorum
+        if that is all who come.
 
         Args:
             fleet: who can be reached; ended with the engine.
-            enough: clients to wait for.
 
         Raises:
             StalledError: they are too few after some time.
         """
         self._fleet = fleet
         everybody = range(self._settings.clients)
-        there = fleet.wait(everybody, enough, self._patience)
-        self._check(there, enough, len(everybody))
+        there = fleet.wait(everybody, self._settings.clients_per_round, self._patience)
+        self._require_quorum(there)
         # Else the first round, of each start, would be without those who are a moment later.
         fleet.settle(everybody)
 
@@ -150,22 +150,29 @@ class Flower:
         return sent, failed
 
     def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
-        """The nodes of those asked; a round waits for a quorum of them."""
+        """The nodes of those asked; a round waits for a quorum of them.
+
+        If they do not come, others may in the rounds after it: a federation has stalled when too
+        many rounds in a row come to nothing, or when nobody could make up a quorum.
+        """
         enough = min(self._settings.quorum, len(jobs)) if isinstance(work, Train) else 0
         clients = [job.client for job in jobs]
         there = self._reachable.wait(clients, enough, 0)
         if len(there) < enough:
             self._screen.line(f"waiting for clients: {len(there)} of {_names(clients)} connected")
             there = self._reachable.wait(clients, enough, self._patience)
-            self._check(there, enough, len(clients))
+        if len(there) < enough:
+            everybody = range(self._settings.clients)
+            self._require_quorum(self._reachable.wait(everybody, 0, 0))
         return there
 
-    def _check(self, there: Mapping[int, int], enough: int, of: int) -> None:
+    def _require_quorum(self, there: Mapping[int, int]) -> None:
+        enough = self._settings.quorum
         if len(there) < enough:
             names = f" ({_names([*there])})" if there else ""
             raise StalledError(
-                f"only {len(there)} of {of} clients are connected{names} after "
-                f"{self._patience:g} s, and {enough} are needed"
+                f"only {len(there)} of {self._settings.clients} clients are connected{names} after "
+                f"{self._patience:g} s, and {enough} {'is' if enough == 1 else 'are'} needed"
             )
 
     def _answers(
