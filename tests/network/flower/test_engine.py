@@ -238,7 +238,7 @@ def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
 
 
 def test_clients_that_are_gone_for_good_make_empty_rounds_and_not_the_end_of_all(over, tiny):
-    """Who is selected follows from the seed and the round: to give up would be to give up for ever."""
+    """Who is selected follows from seed and round: to give up would be to give up for ever."""
     config = tiny(federation__rounds=8, federation__clients_per_round=1, **QUICK)
     selected = [record["selected"] for record in over(config)[0]]
     gone = {*selected[0]}
@@ -292,6 +292,32 @@ def test_a_server_of_flower_that_is_lost_is_started_again(over, tiny, during):
         assert "the relay has ended; it is started again" in lines
         assert carrier.closed == 1
     assert same_bits(federation.state, without(config, lambda *_: False).state)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_server_of_flower_that_is_lost_while_clients_are_waited_for_is_started_again(
+    tmp_path, tiny, times
+):
+    carrier, lines = FakeCarrier(tmp_path, 4), []
+    carrier.lost = times
+    engine = Flower(tiny(**QUICK), new_federation(), 0.1, Screen(lines.append, lambda _: None))
+    engine.start(Fleet(lambda: carrier, None, lambda _: None))
+    assert lines == ["the relay has ended; it is started again"] * times
+
+
+@pytest.mark.parametrize("during", ["start", "asking", "waiting"])
+def test_a_server_of_flower_that_is_lost_again_and_again_ends_in_one_sentence(over, tiny, during):
+    federation, carrier, _ = over(tiny(**QUICK))
+    answers = federation.engine.run(Train(), *_asked(federation))
+    carrier.lost = 1000
+    sentence = "^Flower's server was lost 4 times in a row: the relay has ended$"
+    do = {
+        "start": lambda: federation.engine.start(Fleet(lambda: carrier, None, lambda _: None)),
+        "asking": federation.run_round,
+        "waiting": lambda: list(answers),
+    }
+    with pytest.raises(fedkl.UserError, match=sentence):
+        do[during]()
 
 
 def _asked(federation):

@@ -14,7 +14,7 @@ from fedkl.clients.state import ClientState, Model
 from fedkl.clients.work import Train, Work
 from fedkl.config import Config
 from fedkl.engines.base import Failure, Job, Report, Words
-from fedkl.errors import StalledError
+from fedkl.errors import StalledError, UserError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.flower.carrier import Answer, LostError, Parcel
 from fedkl.network.flower.fleet import Fleet
@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 _SOONEST, _LATEST = 0.05, 0.5
 """Seconds between two looks for answers; a tenth of the time that went by, within these."""
+_ATTEMPTS = 4
+"""How often something is begun that Flower's server is lost in."""
 
 
 class Screen(NamedTuple):
@@ -70,13 +72,14 @@ class Flower:
 
         Raises:
             StalledError: they are too few after some time.
+            UserError: Flower's server was lost, and does not come up again.
         """
         self._fleet = fleet
-        everybody = range(self._settings.clients)
-        there = fleet.wait(everybody, self._settings.clients_per_round, self._patience)
+        everybody, enough = range(self._settings.clients), self._settings.clients_per_round
+        there = self._insist(lambda: fleet.wait(everybody, enough, self._patience))
         self._require_quorum(there)
         # Else the first round, of each start, would be without those who are a moment later.
-        fleet.settle(everybody)
+        self._insist(lambda: fleet.settle(everybody))
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
@@ -88,11 +91,8 @@ class Flower:
             StalledError: too few clients are connected to train, and none came.
             UserError: Flower's server was lost, and does not come up again.
         """
-        try:
-            return self._answers(work, model, *self._ask(work, model, jobs, key))
-        except LostError as error:
-            self._mend(error)
-            return self._answers(work, model, *self._ask(work, model, jobs, key))
+        asked = self._insist(lambda: self._ask(work, model, jobs, key))
+        return self._answers(work, model, *asked)
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """Clients hear of it by the `since` of what they are asked next."""
@@ -189,7 +189,7 @@ class Flower:
                     came = self._reachable.pull(sent)
                 except LostError as error:
                     lost = "what it was asked was lost"
-                    self._mend(error)
+                    self._insist(lambda: None, error)
                     break
                 for answer in came:
                     asked = sent.pop(answer.id, None)  # one that has answered is not heard again
@@ -222,10 +222,25 @@ class Flower:
         assert self._fleet is not None, "the engine was not started"
         return self._fleet
 
-    def _mend(self, error: LostError) -> None:
-        """All that was asked is lost; what comes next goes another way."""
-        self._screen.line(f"{error}; it is started again")
-        self._reachable.reconnect()
+    def _insist(self, do: Callable[[], R], lost: LostError | None = None) -> R:
+        """Does what needs Flower's server, which is started again if it is lost.
+
+        Args:
+            do: may be begun several times.
+            lost: why the server has to be started again first.
+
+        Raises:
+            UserError: it is lost again and again, or does not come up.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                if lost is not None:
+                    self._screen.line(f"{lost}; it is started again")
+                    self._reachable.reconnect()
+                return do()
+            except LostError as error:
+                lost = error
+        raise UserError(f"Flower's server was lost {_ATTEMPTS} times in a row: {lost}") from lost
 
     def _status(self, work: Work[Any], sent: Mapping[str, Asked], number: int) -> None:
         waiting = [asked.job.client for asked in sent.values()]
