@@ -243,8 +243,9 @@ def go_on(
                 if better or last or done % config.checkpoint.every == 0:
                     run.checkpoints.save(done, *federation.save(), said)
                     lock.note(done)
-                    # The checkpoint before may be gone back to, should this one be damaged.
-                    federation.saved(oldest)
+                    # The checkpoint before may be gone back to, should this one be damaged, and
+                    # the best ones may be evaluated.
+                    federation.saved(min([oldest, *run.best.rounds()]))
                     oldest = done
                 watch(record)
                 # A run that stalls ends here as it would if nobody stopped it: with a summary.
