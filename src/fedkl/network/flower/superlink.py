@@ -82,7 +82,6 @@ class SuperLink(Link):
 
     def _start(self) -> None:
         self._introduce()
-        self._registered = set()
         secret = self._folder / "secret"
         if not secret.exists():
             files.write_atomically(secret, secrets.token_hex(32).encode(), 0o600)
