@@ -12,11 +12,12 @@ from toy_worlds import Points
 import fedkl
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure, Job
+from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.reasons import without_paths
 from fedkl.network.replies import read_reply
 from fedkl.network.requests import new_federation, read_request, write_request
-from fedkl.network.resident import Resident
+from fedkl.network.resident import RefusalError, Resident
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
 from fedkl.server.starting import first_states
@@ -49,6 +50,15 @@ class Broken(PointTarget):
 
     def reset(self, params, key):
         open("/nowhere/secret/calibration.bin")
+"""
+LONG = """
+from typing import ClassVar
+from fedkl.worlds import PointTarget, register_world
+
+@register_world
+class Long(PointTarget):
+    name: ClassVar[str] = "long-robot"
+    horizon: ClassVar[int] = 5
 """
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
 SIZES = {"observation_size": 1, "action_size": 1, "horizon": 1}
@@ -278,6 +288,37 @@ def test_a_world_of_other_sizes_is_refused(remote, tmp_path, world, theirs):
     reason = Server(remote()).ask(Resident(tmp_path, 0, world)).reason
     ours = "observations of size 1 and actions of size 1"
     assert reason == f"its world has {theirs}, and the model is for {ours}"
+
+
+def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
+    remote, tmp_path, registered
+):
+    """Else every update would be rejected for its number of steps."""
+    server = Server(remote(learner__collect="episodes", learner__steps=7))
+    plugin = tmp_path / "long.py"
+    plugin.write_text(LONG)
+    resident = Resident(tmp_path, 0, {"name": "long-robot"}, [plugin])
+    reason = server.ask(resident).reason
+    assert reason == (
+        "an iteration here has up to 10 steps, with episodes of 5, and 7 with those of 1 that the "
+        "server allows (world.horizon)"
+    )
+    steps = Server(remote(learner__collect="steps", learner__steps=7))
+    assert not isinstance(steps.ask(resident, Evaluate(2, True)), Failure)
+
+
+@pytest.mark.parametrize("error", [RefusalError, StateError, fedkl.UserError, OSError])
+def test_no_reason_has_a_path_in_it_and_the_clients_own_log_has_all_of_it(
+    tiny, tmp_path, monkeypatch, capsys, error
+):
+    resident = Resident(tmp_path, 0)
+
+    def fail(request):
+        raise error("the simulator ended: no /home/me/robot.xml")
+
+    monkeypatch.setattr(resident, "_result", fail)
+    assert "the simulator ended: no (a path)" in Server(tiny()).ask(resident).reason
+    assert "the simulator ended: no /home/me/robot.xml" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("toys", "registered")

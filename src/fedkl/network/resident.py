@@ -27,6 +27,7 @@ from fedkl.config import Config, from_mapping
 from fedkl.engines.alone import Asked, simulators_of, work_alone
 from fedkl.engines.base import Failure
 from fedkl.errors import UserError
+from fedkl.learning.trajectories import samples_in
 from fedkl.network import LARGEST
 from fedkl.network.disk import StateError, States
 from fedkl.network.reasons import without_paths
@@ -35,6 +36,7 @@ from fedkl.network.requests import Request, read_request, spaces_of
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.plugins import load_plugin
 from fedkl.server.starting import first_states, params_of, task_of
+from fedkl.settings import build
 from fedkl.worlds import Remote, SharedWorld
 
 
@@ -70,7 +72,7 @@ class Resident:
     def answer(self, data: bytes) -> bytes:
         """A reply to bytes that are a request or anything else; nothing that is wrong is raised.
 
-        A traceback goes to stderr, and what the server gets to see is one line.
+        All of it goes to stderr, and what the server gets to see is one line without paths.
         """
         names: tuple[str, int, int, int] = ("", self._client, 0, 0)
         try:
@@ -78,16 +80,13 @@ class Resident:
             names = (request.federation, self._client, request.round, request.turn)
             reply = Reply(*names, "", self._result(request))
             return write_reply(reply, self._limit)
-        except (RefusalError, StateError, MessageError) as error:
+        except (RefusalError, StateError, MessageError, UserError) as error:
             reason = str(error)
-        except UserError as error:
-            reason = without_paths(str(error))
-            print(reason, file=sys.stderr, flush=True)
         except Exception as error:
             traceback.print_exc()
-            sys.stderr.flush()
-            reason = without_paths(f"{type(error).__name__}: {error}")
-        return write_reply(Reply(*names, reason or "it failed", {}))
+            reason = f"{type(error).__name__}: {error}"
+        print(f"a request was not answered: {reason}", file=sys.stderr, flush=True)
+        return write_reply(Reply(*names, without_paths(reason) or "it failed", {}))
 
     def close(self) -> None:
         """Ends the simulators, if any."""
@@ -208,6 +207,20 @@ def _read(text: str, world: Mapping[str, Any] | None) -> Config:
         raise RefusalError("the config is not TOML") from error
     # Files that a server names would be somebody else's code.
     mapping["plugins"] = []
-    if world is not None:
-        mapping["world"] = dict(world)
-    return from_mapping(mapping)
+    if world is None:
+        return from_mapping(mapping)
+    theirs = mapping.get("world")
+    config = from_mapping({**mapping, "world": dict(world)})
+    if isinstance(theirs, dict) and theirs.get("name") == Remote.name:
+        _require_length(config, build(Remote, {"horizon": theirs.get("horizon", 1)}, "world"))
+    return config
+
+
+def _require_length(config: Config, remote: Remote) -> None:
+    """The server rejects an update of more steps than its own horizon allows."""
+    ours = samples_in(config.world, config.learner)
+    if ours > (most := samples_in(remote, config.learner)):
+        raise RefusalError(
+            f"an iteration here has up to {ours} steps, with episodes of {config.world.horizon}, "
+            f"and {most} with those of {remote.horizon} that the server allows (world.horizon)"
+        )
