@@ -278,9 +278,9 @@ def _start(place: Place, seconds: float) -> None:
     log = os.open(place.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     # -P: what lies in the current folder is not ours to import.
     command = [sys.executable, "-P", "-m", "fedkl.network.worker"]
-    command += [str(place.directory), str(place.client), f"--ready={theirs}"]
-    command += [f"--world={place.world}"] if place.world else []
-    command += [f"--plugin={plugin}" for plugin in place.plugins]
+    command += [str(place.directory.resolve()), str(place.client), f"--ready={theirs}"]
+    command += [f"--world={place.world.resolve()}"] if place.world else []
+    command += [f"--plugin={plugin.resolve()}" for plugin in place.plugins]
     command += [f"--watch={place.watch}"] if place.watch else []
     try:
         # It goes on in a process of its own, so this ends at once.
@@ -289,6 +289,8 @@ def _start(place: Place, seconds: float) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # The same for every one, whoever starts it: the user's command, or Flower.
+            cwd=place.folder,
             pass_fds=[theirs],
             start_new_session=True,
             check=False,
