@@ -136,9 +136,10 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed]]:
             carriers.append(Timed(link.connect()))
             return carriers[-1]
 
-        fleet = Fleet(connect, keys.public_keys(folder / "keys"), lambda line: None)
         screen = Screen(lambda line: None, lambda text: None)
         engine = Flower(config, new_federation(), PATIENCE, screen)
+        owners = keys.public_keys(folder / "keys")
+        fleet = Fleet(connect, owners, lambda line: None, engine.greet)
         stack.callback(engine.close)
         nodes = local_nodes(link.address, folder, folder / "keys", clients, ())
         local = LocalClients(nodes, lambda line: print(line, file=sys.stderr))

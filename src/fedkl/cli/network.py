@@ -206,7 +206,8 @@ def _serving_it(
         link = _link(folder, serving, own)
         stack.callback(link.stop)
         try:
-            fleet = Fleet(link.connect, None if own is None else keys.public_keys(own), console.say)
+            owners = None if own is None else keys.public_keys(own)
+            fleet = Fleet(link.connect, owners, console.say, engine.greet)
             stack.callback(fleet.close)
             where = checks.address_of(serving.host, serving.port)
             console.say(f"serving on {where}; clients may join")

@@ -24,6 +24,8 @@ from fedkl.network import LARGEST
 STARTING = 30.0
 """Seconds that a process may take until it listens."""
 SOCKET, LOG = "worker.sock", "worker.log"
+REFUSED = "refused"
+"""A file with the sentence why the client cannot take part; there is none if it can."""
 ATTEMPTS = 3
 """How often a message is handed over to a process that then dies."""
 _STARTING, _ALIVE = "starting.lock", "worker.lock"

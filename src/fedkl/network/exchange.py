@@ -14,6 +14,7 @@ from fedkl.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.network import LARGEST
+from fedkl.network.greetings import greeting_of, write_greeting
 from fedkl.network.replies import read_reply, result_of
 from fedkl.network.requests import Request, check_federation, spaces_of, write_request
 from fedkl.network.wire import MessageError
@@ -45,6 +46,15 @@ class Exchange:
         self._text = tomli_w.dumps(config.mapping())
         self._limits = limits_of(config, *first_states(config))
         self._limit = limit
+
+    def greeting(self, refusal: str = "") -> bytes:
+        """What is sent to whoever connects.
+
+        Args:
+            refusal: why it cannot take part.
+        """
+        said = greeting_of(self._config, self._text, self.federation, refusal)
+        return write_greeting(said, self._limit)
 
     def request(self, work: Work[Any], model: Model, job: Job, key: Words, at: Moment) -> bytes:
         """What is sent to a job's client.

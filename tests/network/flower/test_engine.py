@@ -10,6 +10,7 @@ from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
 from fedkl.errors import StalledError
+from fedkl.network import greetings, wire
 from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
@@ -52,11 +53,11 @@ class FakeCarrier:
             client = parcel.node - 100
             self.sent += 1
             ids.append(str(self.sent))
-            if not parcel.blob:
-                self.waiting.append(Answer(ids[-1], parcel.node, client, b""))
+            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
+            if wire.kind_of(parcel.blob) == greetings.KIND:
+                self.waiting.append(answer)
                 continue
             request = read_request(parcel.blob)
-            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
             if isinstance(request.work, Train):
                 self.trained.append((request, parcel.seconds))
                 self.waiting += self.tamper(client, request.round, answer)
@@ -95,7 +96,7 @@ def over(tmp_path):
         lines = []
         engine = Flower(config, new_federation(), patience, Screen(lines.append, lambda _: None))
         federation = Federation(config, engine)
-        engine.start(Fleet(lambda: carrier, None, lines.append))
+        engine.start(Fleet(lambda: carrier, None, lines.append, engine.greet))
         return federation, carrier, lines
 
     return make
@@ -259,7 +260,7 @@ def test_it_starts_with_a_quorum_and_without_all_whom_a_round_selects(
     config = tiny(federation__quorum=quorum, **QUICK)
     carrier = FakeCarrier(tmp_path, 1)
     engine = Flower(config, new_federation(), 0.1, Screen(lambda _: None, lambda _: None))
-    fleet = Fleet(lambda: carrier, None, lambda _: None)
+    fleet = Fleet(lambda: carrier, None, lambda _: None, engine.greet)
     if starts:
         engine.start(fleet)
         return
@@ -301,7 +302,7 @@ def test_a_server_of_flower_that_is_lost_while_clients_are_waited_for_is_started
     carrier, lines = FakeCarrier(tmp_path, 4), []
     carrier.lost = times
     engine = Flower(tiny(**QUICK), new_federation(), 0.1, Screen(lines.append, lambda _: None))
-    engine.start(Fleet(lambda: carrier, None, lambda _: None))
+    engine.start(Fleet(lambda: carrier, None, lambda _: None, engine.greet))
     assert lines == ["the relay has ended; it is started again"] * times
 
 
@@ -312,7 +313,7 @@ def test_a_server_of_flower_that_is_lost_again_and_again_ends_in_one_sentence(ov
     carrier.lost = 1000
     sentence = "^Flower's server was lost 4 times in a row: the relay has ended$"
     do = {
-        "start": lambda: federation.engine.start(Fleet(lambda: carrier, None, lambda _: None)),
+        "start": lambda: federation.engine.start(federation.engine._fleet),
         "asking": federation.run_round,
         "waiting": lambda: list(answers),
     }

@@ -63,6 +63,10 @@ class Flower:
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
 
+    def greet(self, node: int, refusal: str) -> Parcel:
+        """What a node is told that has connected; see `fleet.Greet`."""
+        return Parcel(node, self._exchange.greeting(refusal), self._settings.deadline)
+
     def start(self, fleet: Fleet) -> None:
         """Waits until as many clients are connected as a round selects, and goes on with a quorum
         if that is all who come.
