@@ -6,7 +6,7 @@ import pytest
 
 import fedkl
 from fedkl.clients.carry import Trained
-from fedkl.clients.work import Train
+from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
 from fedkl.errors import StalledError
@@ -340,6 +340,8 @@ def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
         "the relay has ended; it is started again",
         "0 of 1 clients answered in 0.0 s",
     ]
+    # Nobody is busy with what was lost.
+    assert federation.evaluation(Evaluate(2, False))().failures == {}
 
 
 def test_whoever_has_enough_closes_it(over, tiny):
@@ -349,6 +351,36 @@ def test_whoever_has_enough_closes_it(over, tiny):
     assert len(carrier.trained) == 1
     answers.close()
     assert len(carrier.waiting) == 1
+
+
+def test_a_client_that_is_still_training_is_not_waited_for_to_evaluate(over, tiny):
+    config = tiny(federation__extra=1, federation__deadline=600.0, federation__retries=0)
+    culprit = next(iter(over(config)[0]))["selected"][0]
+    federation, carrier, _ = over(config)
+    late = []
+    carrier.tamper = lambda client, round, a: [a] if client != culprit else late.append(a) or []
+    record = federation.run_round()
+    reason = "it is busy with what it was asked before"
+    assert record["unevaluated"] == [{"client": culprit, "reason": reason}]
+    assert culprit not in record["evaluated"]
+    assert record["seconds"] < 60
+    carrier.waiting += late
+    returns, failures = federation.evaluation(Evaluate(2, False))()
+    assert failures == {}
+    assert np.isfinite(returns).all()
+    assert carrier.waiting == []  # what came late was fetched, and heard by nobody
+
+
+def test_what_comes_too_late_does_not_stay_in_flowers_memory(over, tiny):
+    config = tiny(federation__deadline=0.2, **QUICK)
+    federation, carrier, _ = over(config)
+    late = []
+    carrier.tamper = lambda client, round, a: late.append(a) or [] if round == 0 else [a]
+    federation.run_round()
+    assert len(late) == 2
+    carrier.waiting += late
+    assert federation.run_round()["rejected"] == []
+    assert carrier.waiting == []
 
 
 def test_an_episode_cannot_be_looked_at_from_afar(over, tiny):

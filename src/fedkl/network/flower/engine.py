@@ -7,7 +7,7 @@ only knows who can be reached, and how long to wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fedkl.clients.state import ClientState, Model
@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 _SOONEST, _LATEST = 0.05, 0.5
 """Seconds between two looks for answers; a tenth of the time that went by, within these."""
+_LATER = 60.0
+"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 _ATTEMPTS = 4
 """How often something is begun that Flower's server is lost in."""
 
@@ -46,6 +48,14 @@ class Asked(NamedTuple):
     at: Moment
 
 
+class Owed(NamedTuple):
+    """An answer that nobody waits for any more."""
+
+    client: int
+    until: float
+    """When the client's time is over."""
+
+
 class Flower:
     """Has clients' work done where they are."""
 
@@ -62,6 +72,8 @@ class Flower:
         self._screen = screen
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
+        self._owed: dict[str, Owed] = {}
+        """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
 
     def greet(self, node: int, refusal: str) -> Parcel:
         """What a node is told that has connected; see `fleet.Greet`."""
@@ -127,12 +139,18 @@ class Flower:
     ) -> tuple[dict[str, Asked], dict[int, Failure]]:
         """What was sent, by number, and who could not be asked."""
         there = self._connected(work, jobs)
+        busy = set() if isinstance(work, Train) else self._busy()
         failed: dict[int, Failure] = {}
         asked: list[Asked] = []
         parcels: list[Parcel] = []
         for job in jobs:
             if job.client not in there:
                 failed[job.client] = Failure("it is not connected", again=False)
+                continue
+            if job.client in busy:
+                failed[job.client] = Failure(
+                    "it is busy with what it was asked before", again=False
+                )
                 continue
             self._turn = new_turn(self._turn)
             at = Moment(job.round, self._turn, self._floor)
@@ -190,7 +208,7 @@ class Flower:
         try:
             while sent and time.monotonic() - start < deadline:
                 try:
-                    came = self._reachable.pull(sent)
+                    came = self._pull(sent)
                 except LostError as error:
                     lost = "what it was asked was lost"
                     self._insist(lambda: None, error)
@@ -208,11 +226,33 @@ class Flower:
                 reason = lost or f"it did not answer within {deadline:g} s"
                 yield asked.job.client, Failure(reason, lost=True)
         finally:
+            if not lost:
+                until = start + deadline
+                self._owed |= {id: Owed(asked.job.client, until) for id, asked in sent.items()}
             if isinstance(work, Train):
                 self._screen.line(
                     f"{answered} of {number + len(failed)} clients answered "
                     f"in {time.monotonic() - start:.1f} s"
                 )
+
+    def _pull(self, ids: Collection[str]) -> list[Answer]:
+        """Answers that are there by now, also those that nobody waits for any more."""
+        came = self._reachable.pull([*ids, *self._owed])
+        now, heard = time.monotonic(), {answer.id for answer in came}
+        self._owed = {
+            id: owed
+            for id, owed in self._owed.items()
+            if id not in heard and now < owed.until + _LATER
+        }
+        return came
+
+    def _busy(self) -> set[int]:
+        """Clients who are still at what nobody waits for any more: a round that has had enough of
+        them would wait for them all the same, before they evaluate."""
+        if self._owed:
+            self._pull(())
+        now = time.monotonic()
+        return {owed.client for owed in self._owed.values() if now < owed.until}
 
     def _result(self, answer: Answer, asked: Asked, work: Work[R], model: Model) -> R | Failure:
         if isinstance(answer.content, str):
@@ -240,6 +280,7 @@ class Flower:
             try:
                 if lost is not None:
                     self._screen.line(f"{lost}; it is started again")
+                    self._owed = {}
                     self._reachable.reconnect()
                 return do()
             except LostError as error:
