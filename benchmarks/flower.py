@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -89,7 +89,7 @@ class Timed:
         self.push_ends = time.perf_counter()
         return ids
 
-    def pull(self, ids: Collection[str]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
         answers = self._carrier.pull(ids)
         if answers:
             self.last_answer = time.perf_counter()
@@ -155,7 +155,7 @@ def _there_and_back(fleet: Fleet) -> float:
     begins = time.perf_counter()
     waiting = set(fleet.push([Parcel(node, b"", PATIENCE) for node in nodes]))
     while waiting:
-        waiting -= {answer.id for answer in fleet.pull(waiting)}
+        waiting -= {answer.id for answer in fleet.pull(dict.fromkeys(waiting, 0))}
         time.sleep(0.05)
         assert time.perf_counter() - begins < PATIENCE, "no answer"
     return time.perf_counter() - begins

@@ -23,6 +23,9 @@ from fedkl.server.validation import expected_of
 
 R = TypeVar("R")
 
+_BESIDE = 1 << 20
+"""Bytes of an answer beside its arrays, at the most: their names, and what it says of itself."""
+
 
 class Moment(NamedTuple):
     """When something is asked; see `Request`."""
@@ -83,6 +86,15 @@ class Exchange:
         )
         return write_request(asked, self._limit)
 
+    def largest(self, work: Work[Any], model: Model, job: Job) -> int:
+        """Bytes that an answer to a request has at the most.
+
+        Args:
+            work, model, job: of the request.
+        """
+        arrays = to_arrays(self._expected(work, _sent(model, job))).values()
+        return min(self._limit, sum(array.nbytes for array in arrays) + _BESIDE)
+
     def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:
         """What a client made of a request, or why that does not count.
 
@@ -91,7 +103,7 @@ class Exchange:
             work, model, job, at: of the request.
         """
         try:
-            reply = read_reply(data, self._limit)
+            reply = read_reply(data, self.largest(work, model, job))
         except MessageError as error:
             return Failure(str(error))
         wanted = (self.federation, job.client, at.round, at.turn)

@@ -11,6 +11,7 @@ from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
 from fedkl.errors import StalledError
 from fedkl.network import greetings, wire
+from fedkl.network.exchange import Moment
 from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
@@ -369,6 +370,26 @@ def test_a_client_that_is_still_training_is_not_waited_for_to_evaluate(over, tin
     assert failures == {}
     assert np.isfinite(returns).all()
     assert carrier.waiting == []  # what came late was fetched, and heard by nobody
+
+
+def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, tiny, monkeypatch):
+    federation, carrier, _ = over(tiny(**QUICK))
+    pull, seen = carrier.pull, []
+
+    def look(ids):
+        came = pull(ids)
+        seen.extend((ids[answer.id], len(answer.content)) for answer in came)
+        return came
+
+    monkeypatch.setattr(carrier, "pull", look)
+    federation.run_round()
+    assert len(seen) == 2
+    assert all(size <= largest < size + 2_000_000 for largest, size in seen)
+    model, (job,), _ = _asked(federation)
+    at = Moment(1, 1, 0)
+    huge = b"x" * (federation.engine._exchange.largest(Train(), model, job) + 1)
+    reason = federation.engine._exchange.result(huge, Train(), model, job, at).reason
+    assert "is over the limit of" in reason
 
 
 def test_what_comes_too_late_does_not_stay_in_flowers_memory(over, tiny):

@@ -92,7 +92,7 @@ def owners(fleet):
     ids = fleet.push([Parcel(node, b"", 60.0) for node in fleet.connected().values()])
     found, end = {}, time.monotonic() + 60
     while ids and time.monotonic() < end:
-        for answer in fleet.pull(ids):
+        for answer in fleet.pull(dict.fromkeys(ids, 0)):
             ids.remove(answer.id)
             assert answer.content == b""
             found[answer.client] = answer.node

@@ -7,7 +7,7 @@ only knows who can be reached, and how long to wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fedkl.clients.state import ClientState, Model
@@ -46,6 +46,8 @@ class Asked(NamedTuple):
     job: Job
     node: int
     at: Moment
+    largest: int
+    """Bytes that its answer may have."""
 
 
 class Owed(NamedTuple):
@@ -159,7 +161,8 @@ class Flower:
             except MessageError as error:
                 failed[job.client] = Failure(str(error), again=False)
                 continue
-            asked.append(Asked(job, there[job.client], at))
+            largest = self._exchange.largest(work, model, job)
+            asked.append(Asked(job, there[job.client], at, largest))
             parcels.append(Parcel(there[job.client], blob, self._settings.deadline))
         ids = self._reachable.push(parcels) if parcels else []
         sent = dict(zip(ids, asked, strict=True))
@@ -235,9 +238,10 @@ class Flower:
                     f"in {time.monotonic() - start:.1f} s"
                 )
 
-    def _pull(self, ids: Collection[str]) -> list[Answer]:
-        """Answers that are there by now, also those that nobody waits for any more."""
-        came = self._reachable.pull([*ids, *self._owed])
+    def _pull(self, sent: Mapping[str, Asked]) -> list[Answer]:
+        """Answers that are there by now; of those that nobody waits for any more not a byte."""
+        ids = {id: asked.largest for id, asked in sent.items()}
+        came = self._reachable.pull(dict.fromkeys(self._owed, 0) | ids)
         now, heard = time.monotonic(), {answer.id for answer in came}
         self._owed = {
             id: owed
@@ -250,7 +254,7 @@ class Flower:
         """Clients who are still at what nobody waits for any more: a round that has had enough of
         them would wait for them all the same, before they evaluate."""
         if self._owed:
-            self._pull(())
+            self._pull({})
         now = time.monotonic()
         return {owed.client for owed in self._owed.values() if now < owed.until}
 

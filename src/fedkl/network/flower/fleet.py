@@ -23,6 +23,8 @@ SETTLING = 10.0
 """Seconds without a new client after which those who are there count as all who come."""
 AGAIN = 10.0
 """Seconds after which a node is greeted again whose answer was lost."""
+LARGEST = 1 << 16
+"""Bytes of what a node says to a greeting."""
 TAKEN = 80.0
 """Seconds after which a node is refused whose number another one has. One without a key that was
 killed counts as connected for most of a minute."""
@@ -82,7 +84,7 @@ class Fleet:
         """As `Carrier.push`."""
         return self._carrier.push(parcels)
 
-    def pull(self, ids: Collection[str]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
         """As `Carrier.pull`."""
         return self._carrier.pull(ids)
 
@@ -142,7 +144,7 @@ class Fleet:
             self._greetings |= dict(zip(ids, new, strict=True))
         if not self._greetings:
             return
-        for answer in self._carrier.pull(self._greetings):
+        for answer in self._carrier.pull(dict.fromkeys(self._greetings, LARGEST)):
             node = self._greetings.pop(answer.id, None)
             if node is None or answer.node not in (node, None):
                 continue
