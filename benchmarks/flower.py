@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -89,7 +89,7 @@ class Timed:
         self.push_ends = time.perf_counter()
         return ids
 
-    def pull(self, ids: Collection[str]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
         answers = self._carrier.pull(ids)
         if answers:
             self.last_answer = time.perf_counter()
@@ -136,15 +136,16 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed]]:
             carriers.append(Timed(link.connect()))
             return carriers[-1]
 
-        fleet = Fleet(connect, keys.public_keys(folder / "keys"), lambda line: None)
         screen = Screen(lambda line: None, lambda text: None)
         engine = Flower(config, new_federation(), PATIENCE, screen)
+        owners = keys.public_keys(folder / "keys")
+        fleet = Fleet(connect, owners, lambda line: None, engine.greet)
         stack.callback(engine.close)
         nodes = local_nodes(link.address, folder, folder / "keys", clients, ())
         local = LocalClients(nodes, lambda line: print(line, file=sys.stderr))
         stack.callback(local.stop)
         local.start()
-        engine.start(fleet, clients)
+        engine.start(fleet)
         yield Federation(config, engine), fleet, carriers[-1]
 
 
@@ -154,7 +155,7 @@ def _there_and_back(fleet: Fleet) -> float:
     begins = time.perf_counter()
     waiting = set(fleet.push([Parcel(node, b"", PATIENCE) for node in nodes]))
     while waiting:
-        waiting -= {answer.id for answer in fleet.pull(waiting)}
+        waiting -= {answer.id for answer in fleet.pull(dict.fromkeys(waiting, 0))}
         time.sleep(0.05)
         assert time.perf_counter() - begins < PATIENCE, "no answer"
     return time.perf_counter() - begins

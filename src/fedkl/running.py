@@ -56,25 +56,34 @@ def train(
 
 
 @contextlib.contextmanager
-def created(config: Config, path: Path) -> Iterator[RunDirectory]:
+def created(
+    config: Config, path: Path, serve: Callable[[Path], None] | None = None
+) -> Iterator[RunDirectory]:
     """A new run directory, of which nothing is left if the block fails before the first round.
 
     Whoever mends what is wrong begins again, under the same name. A run that was interrupted, or
     that found no clients, has not failed: it can be resumed.
+
+    Args:
+        config: what to train.
+        path: of the directory.
+        serve: writes what makes it a run that is served; None: it is trained on this machine.
     """
     missing = [folder for folder in path.parents if not folder.exists()]
-    directory = training.create(config, path)
-    try:
-        yield directory
-    except StalledError:
-        raise
-    except Exception:
-        if not directory.metrics.read():
-            shutil.rmtree(directory.path)
-            for folder in missing:
-                with contextlib.suppress(OSError):  # somebody else's run may be in it by now
-                    folder.rmdir()
-        raise
+    directory = training.create(config, path, serve)
+    # Until it has ended or is gone: what is removed here must not be what another process trains.
+    with directory.lock():
+        try:
+            yield directory
+        except StalledError:
+            raise
+        except Exception:
+            if not directory.metrics.read():
+                shutil.rmtree(directory.path)
+                for folder in missing:
+                    with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                        folder.rmdir()
+            raise
 
 
 def resume(

@@ -52,10 +52,10 @@ AGAIN_AND_AGAIN = 3
 """Rejections of a client after which the summary names it."""
 
 
-def create(config: Config, path: Path) -> RunDirectory:
-    """A run directory for `config`, at round 0."""
+def create(config: Config, path: Path, serve: Callable[[Path], None] | None = None) -> RunDirectory:
+    """A run directory for `config`, at round 0; `serve` as of `RunDirectory.create`."""
     trust.remember(config.mapping())
-    run = RunDirectory.create(path, config.mapping())
+    run = RunDirectory.create(path, config.mapping(), serve)
     with run.lock():
         _write_world(run, config)
     return run
@@ -236,8 +236,9 @@ def go_on(
                 if better or last or done % config.checkpoint.every == 0:
                     run.checkpoints.save(done, *federation.save(), said)
                     lock.note(done)
-                    # The checkpoint before may be gone back to, should this one be damaged.
-                    federation.saved(oldest)
+                    # The checkpoint before may be gone back to, should this one be damaged, and
+                    # the best ones may be evaluated.
+                    federation.saved(min([oldest, *run.best.rounds()]))
                     oldest = done
                 watch(record)
                 # A run that stalls ends here as it would if nobody stopped it: with a summary.

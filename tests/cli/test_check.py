@@ -106,7 +106,7 @@ def test_plugins_of_somebody_else_are_not_run(run, tmp_path, monkeypatch, capsys
 def test_a_run_of_a_comparison_that_lies_elsewhere_is_left_alone(run, tmp_path, capsys):
     path = tmp_path / "comparison"
     plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
-    compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SETTINGS))
+    compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SMALLEST))
     shutil.rmtree(path / "fedkl-seed0")
     (path / "fedkl-seed0").symlink_to(run)
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}

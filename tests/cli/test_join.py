@@ -11,7 +11,10 @@ from commands import call
 
 pytest.importorskip("flwr")
 
+from fedkl import config
 from fedkl.network import asking, keys
+from fedkl.network.exchange import Exchange
+from fedkl.network.requests import new_federation
 
 # `fedkl join`, with somebody else in the place of Flower.
 COMMAND = """
@@ -197,6 +200,32 @@ def test_a_client_runs_once_and_what_is_hopeless_is_given_up(tmp_path, joined, a
         f"ours (see {tmp_path}/another/flower/supernode.log)\n"
     )
     assert asking.alive(tmp_path / "another" / "0") is None
+
+
+GREETED = """
+import json, os, time
+from pathlib import Path
+from fedkl.network import asking
+print("SuperNode ID: 1", flush=True)
+place = json.loads(Path(os.environ["FEDKL_PLACE"]).read_text())
+folder = Path(place["directory"]) / str(place["client"])
+greeting = Path("../../greeting").read_bytes()
+asking.deliver(asking.Place(folder.parent, place["client"], watch=place["watch"]), greeting, 60)
+time.sleep(60)
+"""
+
+
+def test_a_client_that_the_server_has_no_place_for_ends_with_code_2_and_one_sentence(
+    tmp_path, joined, address
+):
+    chosen = config.preset("probe-point", set={"federation.clients": 4})
+    (tmp_path / "greeting").write_bytes(Exchange(chosen, new_federation()).greeting())
+    process = joined(GREETED, address, "--client", "9", "--insecure-network")
+    assert process.wait(60) == 2
+    assert process.stderr.read().splitlines()[-1] == (
+        f"fedkl: cannot take part in what {address} trains: client 9 is not one of 0 to 3"
+    )
+    assert asking.alive(tmp_path / "fedkl-client-9" / "9") is None
 
 
 def test_flowers_own_process_waits_for_a_server_and_ends_within_seconds(tmp_path, joined, address):

@@ -20,8 +20,9 @@ pytest.importorskip("flwr")
 from fedkl import config, training
 from fedkl.cli import network
 from fedkl.cli.parser import parser
+from fedkl.errors import UserError
 from fedkl.network import keys
-from fedkl.network.flower.serving import Serving
+from fedkl.network.flower.serving import FOLDER, Serving
 from fedkl.network.requests import new_federation
 from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation
@@ -138,6 +139,46 @@ def test_too_few_clients_end_it_with_code_3_after_a_while(tmp_path, capsys):
     assert lines[2].startswith("fedkl: only 0 of ")
     assert (tmp_path / "run" / "serving.toml").exists()
     nothing_is_left_of(tmp_path)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A run that is served on this machine, before its first round."""
+    chosen = network._config(options("probe-point", "--local", 2, *TINY))
+    run = RunDirectory.create(tmp_path / "run", chosen.mapping())
+    Serving("127.0.0.1", 0, None, 2, False, 1.0, new_federation()).write(run.path)
+    return run
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_a_run_that_another_process_serves_is_left_alone(served, capsys, command):
+    with RunDirectory.open(served.path).lock():
+        code, _, err = call(capsys, command, served.path)
+    assert code == 2
+    assert err == f"fedkl: {served.path} is in use by process {os.getpid()}\n"
+    assert not (served.path / FOLDER).exists()
+
+
+def test_a_run_is_held_until_nothing_that_serves_it_is_left(tmp_path, monkeypatch, capsys):
+    held = []
+
+    @contextlib.contextmanager
+    def serving_it(run, *_):
+        def look():
+            with pytest.raises(UserError, match="is in use by process"):
+                RunDirectory.open(run.path).lock().__enter__()
+            held.append(True)
+
+        look()
+        yield
+        look()
+
+    monkeypatch.setattr(network, "_serving_it", serving_it)
+    monkeypatch.setattr(network.running, "go_on", lambda *_: None)
+    run = tmp_path / "run"
+    assert call(capsys, "serve", "probe-point", "--local", 2, "--run", run, *TINY)[0] == 0
+    assert call(capsys, "resume", run)[0] == 0
+    assert len(held) == 4
 
 
 @pytest.fixture

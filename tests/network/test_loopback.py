@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 import fedkl
+from fedkl import training
 from fedkl.algorithms import ALGORITHMS
 from fedkl.arrays import to_arrays
 from fedkl.clients.carry import Trained
-from fedkl.clients.work import Train
+from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure
 from fedkl.heterogeneity import Measurement
 from fedkl.network.replies import read_reply
@@ -141,6 +142,36 @@ def test_clients_forget_only_what_the_server_will_not_go_back_to(tiny, over):
     resumed.restore(*kept)
     resumed.run_round()
     assert same_bits(resumed.state, federation.state)
+
+
+def test_the_best_round_can_be_evaluated_when_later_checkpoints_are_long_gone(tiny, over, tmp_path):
+    config = tiny(
+        "scaffold",
+        federation__rounds=8,
+        checkpoint__keep_best=True,
+        **LOCAL | {"evaluation__every": 1},
+    )
+    federation, engine = over(config)
+    run_round = federation.run_round
+    federation.run_round = lambda: (r := run_round()) | {"return_mean": -abs(r["round"] - 3.0)}
+    run = training.create(config, tmp_path / "run")
+    training.go_on(run, lambda record: None, pytest.fail, federation)
+    looked_at, _ = over(config, engine.exchange.federation)
+    training.load(run, pytest.fail, looked_at, best=True)
+    assert int(looked_at.state.round) == 3
+    returns, failures = looked_at.evaluation(Evaluate(2, False))()
+    assert failures == {}
+    assert np.array_equal(returns, here(config, 3).evaluate(2, False))
+
+
+def test_an_evaluation_says_why_a_client_gave_no_return(tiny, over):
+    federation, engine = over(tiny("scaffold", **LOCAL))
+    (client, *_) = federation.run_round()["selected"]
+    for path in (engine.folder / str(client)).rglob("*.safetensors"):
+        path.unlink()
+    returns, failures = federation.evaluation(Evaluate(2, False))()
+    assert failures == {client: "this client's state after round 1 is not on its disk"}
+    assert np.isnan(returns[client]).all()
 
 
 def test_a_state_whose_update_was_rejected_is_not_gone_on_from(tiny, over, tmp_path):

@@ -12,11 +12,14 @@ from toy_worlds import Points
 import fedkl
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure, Job
+from fedkl.network import greetings
+from fedkl.network.asking import REFUSED
+from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.reasons import without_paths
 from fedkl.network.replies import read_reply
-from fedkl.network.requests import new_federation, read_request, write_request
-from fedkl.network.resident import Resident
+from fedkl.network.requests import Spaces, new_federation, read_request, write_request
+from fedkl.network.resident import RefusalError, Resident
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
 from fedkl.server.starting import first_states
@@ -49,6 +52,15 @@ class Broken(PointTarget):
 
     def reset(self, params, key):
         open("/nowhere/secret/calibration.bin")
+"""
+LONG = """
+from typing import ClassVar
+from fedkl.worlds import PointTarget, register_world
+
+@register_world
+class Long(PointTarget):
+    name: ClassVar[str] = "long-robot"
+    horizon: ClassVar[int] = 5
 """
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
 SIZES = {"observation_size": 1, "action_size": 1, "horizon": 1}
@@ -278,6 +290,90 @@ def test_a_world_of_other_sizes_is_refused(remote, tmp_path, world, theirs):
     reason = Server(remote()).ask(Resident(tmp_path, 0, world)).reason
     ours = "observations of size 1 and actions of size 1"
     assert reason == f"its world has {theirs}, and the model is for {ours}"
+
+
+def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
+    remote, tmp_path, registered
+):
+    """Else every update would be rejected for its number of steps."""
+    server = Server(remote(learner__collect="episodes", learner__steps=7))
+    plugin = tmp_path / "long.py"
+    plugin.write_text(LONG)
+    resident = Resident(tmp_path, 0, {"name": "long-robot"}, [plugin])
+    reason = server.ask(resident).reason
+    assert reason == (
+        "an iteration here has up to 10 steps, with episodes of 5, and 7 with those of 1 that the "
+        "server allows (world.horizon)"
+    )
+    steps = Server(remote(learner__collect="steps", learner__steps=7))
+    assert not isinstance(steps.ask(resident, Evaluate(2, True)), Failure)
+
+
+def greeted(resident, exchange, **changes):
+    """Why a client cannot take part: as it is told to the server, and to whoever started it."""
+    greeting = greetings.read_greeting(exchange.greeting())._replace(**changes)
+    reply = read_reply(resident.answer(greetings.write_greeting(greeting)))
+    path = resident._folder / REFUSED
+    return reply.failure, path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("client", "changes", "reason"),
+    [
+        (0, {}, ""),
+        (9, {}, "client 9 is not one of 0 to 3"),
+        (0, {"refusal": "client 0 is taken"}, "client 0 is taken"),
+        (
+            0,
+            {"fedkl": "0.0.1"},
+            f"this is fedkl {greetings.version()}, and the server's is 0.0.1: use the same on both "
+            "sides",
+        ),
+        (
+            0,
+            {"sources": {"algorithm": "another", "world": ""}},
+            "the algorithm is made by other source code here than on the server: give both the "
+            "same plugin",
+        ),
+        (
+            0,
+            {"spaces": Spaces(11, False, 2)},
+            "its world has observations of size 1 and actions of size 1, and the model is for "
+            "observations of size 11 and actions of size 2",
+        ),
+        (0, {"config": "1 = 2 = 3"}, "the config is not TOML"),
+    ],
+)
+def test_a_client_that_cannot_take_part_says_so_to_both_sides_when_it_is_greeted(
+    tiny, tmp_path, client, changes, reason
+):
+    exchange, resident = Exchange(tiny(), new_federation()), Resident(tmp_path / "0", client)
+    (tmp_path / "0").mkdir()
+    assert greeted(resident, exchange, **changes) == (reason, reason)
+    assert greeted(resident, exchange)[1] == (reason if client == 9 else "")
+
+
+def test_the_source_of_a_world_of_ones_own_is_its_own(remote, tmp_path):
+    (tmp_path / "0").mkdir()
+    resident = Resident(tmp_path / "0", 0, {"name": "probe-point"})
+    assert greeted(resident, Exchange(remote(), new_federation())) == ("", "")
+    without = Resident(tmp_path / "0", 0)
+    reason = "it was given no world of its own, and the server has none for it"
+    assert greeted(without, Exchange(remote(), new_federation())) == (reason, reason)
+
+
+@pytest.mark.parametrize("error", [RefusalError, StateError, fedkl.UserError, OSError])
+def test_no_reason_has_a_path_in_it_and_the_clients_own_log_has_all_of_it(
+    tiny, tmp_path, monkeypatch, capsys, error
+):
+    resident = Resident(tmp_path, 0)
+
+    def fail(request):
+        raise error("the simulator ended: no /home/me/robot.xml")
+
+    monkeypatch.setattr(resident, "_result", fail)
+    assert "the simulator ended: no (a path)" in Server(tiny()).ask(resident).reason
+    assert "the simulator ended: no /home/me/robot.xml" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("toys", "registered")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -144,6 +145,20 @@ def test_nonsense_and_those_who_hang_up_do_not_end_it(place):
     with pytest.raises(NoAnswerError):
         ask(path, b"hello", 1e-4)
     assert "not a request" in read_reply(ask(path, b"again", 60)).failure
+
+
+def test_it_is_in_the_clients_folder_whoever_starts_it_and_says_nothing_of_those_who_only_look(
+    place, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text('[world]\nname = "probe-point"')
+    relative = Place(place.directory.relative_to(tmp_path), 0, Path("own.toml"))
+    for _ in range(3):
+        ensure(relative)
+    assert "not a request" in read_reply(ask(place.socket, b"hello", 60)).failure
+    process = asking.alive(place.folder)
+    assert os.readlink(f"/proc/{process}/cwd") == str(place.folder)
+    assert "dropped" not in (place.folder / asking.LOG).read_text()
 
 
 def test_sigterm_ends_it_and_leaves_no_socket(place):

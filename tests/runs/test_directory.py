@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedkl.errors import UserError
-from fedkl.runs import RunDirectory
+from fedkl.runs import SERVING, RunDirectory, is_served
 
 CONFIG = {
     "name": 'quotes " and ünicode',
@@ -70,6 +70,20 @@ def test_a_half_created_directory_may_become_a_run(tmp_path):
     (tmp_path / ".config.toml.1.deadbeef.fedkl-tmp").write_text("na")
     RunDirectory.create(tmp_path, CONFIG)
     assert names(tmp_path) == {"config.toml"}
+
+
+def test_a_directory_is_a_run_only_when_it_says_how_it_is_served(tmp_path):
+    def killed(path):
+        assert not (path / "config.toml").exists()
+        (path / SERVING).write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RunDirectory.create(tmp_path, CONFIG, killed)
+    with pytest.raises(UserError, match="is not a run directory"):
+        RunDirectory.open(tmp_path)
+    RunDirectory.create(tmp_path, CONFIG)
+    assert not is_served(tmp_path)
 
 
 def test_an_existing_run_is_not_overwritten(run):
@@ -194,8 +208,19 @@ def test_the_lock_is_freed_by_an_exception(run):
 def test_a_lock_without_a_readable_number(run):
     with run.lock():
         (run.path / ".lock").write_bytes(b"")
-        with pytest.raises(UserError, match="is in use by another process"), run.lock():
+        message = "is in use by another process"
+        with pytest.raises(UserError, match=message), RunDirectory.open(run.path).lock():
             pass
+
+
+def test_whoever_holds_the_lock_has_it_inside_too_and_until_its_own_end(run):
+    with run.lock() as outer:
+        with run.lock() as inner:
+            assert inner is outer
+        with pytest.raises(UserError, match="is in use"), RunDirectory.open(run.path).lock():
+            pass
+    with RunDirectory.open(run.path).lock():
+        pass
 
 
 def test_locking_removes_what_a_dead_process_left(run):

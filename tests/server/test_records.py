@@ -10,11 +10,12 @@ import pytest
 
 from fedkl.clients.carry import Trained
 from fedkl.clients.state import Model, Update
+from fedkl.engines import Failure
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.server import records
 from fedkl.server.loop import Federation
-from fedkl.server.records import ClientRecord, Record
+from fedkl.server.records import ClientRecord, Evaluated, Record
 from fedkl.worlds import PointTarget
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -58,14 +59,15 @@ def test_the_page_on_metrics_has_every_key_of_a_client_and_no_other():
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "scaffold"])
 def test_a_record_has_the_keys_of_its_type(tiny, algorithm):
     record = Federation(tiny(algorithm)).run_round()
-    assert set(record) == set(get_type_hints(Record)) - {"actors_replaced", "simulators_replaced"}
+    not_always = {"actors_replaced", "simulators_replaced", "unevaluated"}
+    assert set(record) == set(get_type_hints(Record)) - not_always
     for client in record["clients"]:
         assert set(client) == set(get_type_hints(ClientRecord))
 
 
 def test_returns_are_means_over_episodes_then_over_clients():
-    stochastic = np.array([[1.0, 3.0], [5.0, 7.0]])
-    found = records.returns(stochastic, stochastic + 1, [4, 9])
+    stochastic = Evaluated(np.array([[1.0, 3.0], [5.0, 7.0]]), {})
+    found = records.returns(stochastic, Evaluated(stochastic.returns + 1, {}), [4, 9])
     assert found == {
         "return_mean": 4.0,
         "return_min": 2.0,
@@ -75,6 +77,37 @@ def test_returns_are_means_over_episodes_then_over_clients():
         "evaluated": [4, 9],
     }
     assert records.returns(stochastic, stochastic, None)["evaluated"] is None
+
+
+@pytest.mark.parametrize("sample", [None, [0, 1, 2]])
+@pytest.mark.parametrize("lie", [np.inf, -np.inf, np.nan])
+def test_a_return_that_is_no_finite_number_counts_nowhere_and_is_named(lie, sample):
+    honest = np.array([1.0, 3.0], np.float32)
+    answers = {0: np.array([9.0, lie], np.float32), 1: honest, 2: Failure("it is gone")}
+    both = records.evaluated(answers, range(3), 2)
+    found = records.returns(both, both, sample)
+    assert found == {
+        "return_mean": 2.0,
+        "return_min": 2.0,
+        "return_std": 0.0,
+        "return_per_client": [2.0],
+        "deterministic_return_mean": 2.0,
+        "evaluated": [1],
+        "unevaluated": [
+            {"client": 0, "reason": "its returns are not finite numbers"},
+            {"client": 2, "reason": "it is gone"},
+        ],
+    }
+
+
+def test_of_returns_that_nobody_gave_the_reasons_are_left():
+    nobody = records.evaluated({3: Failure("it is gone")}, [3], 2)
+    assert np.isnan(nobody.returns).all()
+    reasons = [{"client": 3, "reason": "it is gone"}]
+    assert records.returns(nobody, nobody, [3]) == {
+        **records.NOT_EVALUATED,
+        "unevaluated": reasons,
+    }
 
 
 def test_diagnostics_are_of_each_client_and_unweighted_means_of_all():

@@ -14,6 +14,7 @@ from fedkl import compare, compilation, config, running, training, trust
 from fedkl.cli import cluster, comparing, console, filming, output, reproduce, tuning
 from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
+from fedkl.clients.work import Evaluate
 from fedkl.config import from_mapping
 from fedkl.errors import UserError
 from fedkl.progress import RoundProgress, is_live, number
@@ -117,13 +118,14 @@ def _evaluate(federation: Federation, options: argparse.Namespace) -> None:
         raise UserError(f"--episodes must be at least 1, not {options.episodes}")
     clients = federation.config.federation.clients
     films = filming.films(options, federation, filming.chosen(options, federation))
-    returns = federation.evaluate(options.episodes, options.deterministic)
+    asked = Evaluate(options.episodes, options.deterministic)
+    returns, failures = federation.evaluation(asked)()
     per_client = returns.mean(axis=1)
-    silent = [client for client in range(clients) if np.isnan(returns[client]).all()]
-    if len(silent) == clients:
-        raise UserError("no client has given a return")
-    if silent:
-        warn(f"clients {', '.join(map(str, silent))} gave no return, and do not count")
+    if failures:
+        reasons = "; ".join(f"client {client}: {why}" for client, why in [*failures.items()][:5])
+        if len(failures) == clients:
+            raise UserError(f"no client has given a return ({reasons})")
+        warn(f"{len(failures)} of {clients} clients gave no return, and do not count ({reasons})")
     result = {
         "round": int(federation.state.round),
         "episodes": options.episodes,
@@ -143,7 +145,7 @@ def _evaluate(federation: Federation, options: argparse.Namespace) -> None:
     shared = isinstance(federation.config.world, SharedWorld)
     console.out.print(
         f"{kind} global policy after round {result['round']}, {options.episodes} episodes "
-        f"{'shared by' if shared else 'on each of'} {clients - len(silent)} clients:\n"
+        f"{'shared by' if shared else 'on each of'} {clients - len(failures)} clients:\n"
         f"  mean return            {result['return_mean']:.3f}\n"
         f"  worst client           {result['return_min']:.3f} (client {worst})\n"
         f"  deviation over clients {result['return_std']:.3f}"

@@ -44,9 +44,9 @@ def serve(options: argparse.Namespace) -> None:
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # What cannot work is refused before anything is written.
-    with Federation(chosen, engine) as loop, running.created(chosen, options.run) as run:
+    created = running.created(chosen, options.run, serving.write)
+    with Federation(chosen, engine) as loop, created as run:
         callbacks = [federation.Bar(shown=watched.show), *federation.sinks_of(options)]
-        serving.write(run.path)
         with _serving_it(run, serving, engine, chosen):
             running.go_on(run, loop, callbacks, warn)
     federation.conclude(run)
@@ -58,7 +58,8 @@ def resume(run: RunDirectory, options: argparse.Namespace) -> None:
     chosen = config.of_run(run)
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
-    with Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
+    # Nobody else's processes are disturbed by ours, up to the end of the last of them.
+    with run.lock(), Federation(chosen, engine) as loop, contextlib.ExitStack() as stack:
         bar = federation.Bar(options.until, watched.show)
         callbacks = [bar, *federation.sinks_of(options)]
         summary = federation.summary_of(run)
@@ -84,7 +85,7 @@ def connected(run: RunDirectory, best: bool, accept: bool) -> Iterator[Federatio
     serving = Serving.read(run.path)
     chosen = config.of_run(run)
     engine = Flower(chosen, serving.federation, serving.wait, Watched().screen)
-    with Federation(chosen, engine) as loop, run.lock():
+    with run.lock(), Federation(chosen, engine) as loop:
         training.load(run, warn, loop, best=best, accept=accept)
         _check(serving, chosen)
         with _serving_it(run, serving, engine, chosen):
@@ -208,7 +209,8 @@ def _serving_it(
         link = _link(folder, serving, own)
         stack.callback(link.stop)
         try:
-            fleet = Fleet(link.connect, None if own is None else keys.public_keys(own), console.say)
+            owners = None if own is None else keys.public_keys(own)
+            fleet = Fleet(link.connect, owners, console.say, engine.greet)
             stack.callback(fleet.close)
             where = checks.address_of(serving.host, serving.port)
             console.say(f"serving on {where}; clients may join")
@@ -218,7 +220,7 @@ def _serving_it(
                 clients = LocalClients(nodes, console.say)
                 stack.callback(clients.stop)
                 clients.start()
-            engine.start(fleet, chosen.federation.clients_per_round)
+            engine.start(fleet)
             yield
         finally:
             be_deaf()

@@ -11,7 +11,6 @@ from fedkl.cli import console
 from fedkl.config import of_run
 from fedkl.progress import bar
 from fedkl.runs import RunDirectory
-from fedkl.runs.files import refuse_link
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -34,8 +33,6 @@ def with_bar(runs: Sequence[Path], go_on: Proceeds[R_co], rounds: int | None = N
         go_on: trains them.
         rounds: of all runs together; None: as many as their configs say.
     """
-    for run in runs:
-        refuse_link(run)
     if rounds is None:
         configs = [of_run(RunDirectory.open(run)) for run in runs]
         rounds = sum(config.federation.rounds for config in configs)

@@ -27,7 +27,7 @@ from fedkl.errors import STALLED, StalledError, UserError
 from fedkl.processes import take_cores
 from fedkl.progress import RoundProgress
 from fedkl.provenance import versions
-from fedkl.runs import RunDirectory, explain_os_errors
+from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
 from fedkl.texts import last_words
@@ -260,13 +260,11 @@ class Task:
             UserError: its log cannot be written.
         """
         self._run = RunDirectory.open(run)
-        self._log = open_log(run)  # here, where what is wrong with it is said
+        # Here, because nobody hears of what goes wrong at the beginning of a thread.
+        self._log = open_log(run)
         self._until = until
         self._cpus = cpus
         self._code = 1  # unless it comes to an end that is better known
-        # Here, because nobody hears of what goes wrong at the beginning of a thread.
-        with explain_os_errors("write", self._run.path / LOG):
-            self._log = (self._run.path / LOG).open("a", encoding="utf-8")
         self._stop = threading.Event()
         # What must not hinder the process from ending.
         self._thread = threading.Thread(target=self._work, daemon=True)

@@ -24,6 +24,8 @@ from fedkl.network import LARGEST
 STARTING = 30.0
 """Seconds that a process may take until it listens."""
 SOCKET, LOG = "worker.sock", "worker.log"
+REFUSED = "refused"
+"""A file with the sentence why the client cannot take part; there is none if it can."""
 ATTEMPTS = 3
 """How often a message is handed over to a process that then dies."""
 _STARTING, _ALIVE = "starting.lock", "worker.lock"
@@ -278,9 +280,9 @@ def _start(place: Place, seconds: float) -> None:
     log = os.open(place.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     # -P: what lies in the current folder is not ours to import.
     command = [sys.executable, "-P", "-m", "fedkl.network.worker"]
-    command += [str(place.directory), str(place.client), f"--ready={theirs}"]
-    command += [f"--world={place.world}"] if place.world else []
-    command += [f"--plugin={plugin}" for plugin in place.plugins]
+    command += [str(place.directory.resolve()), str(place.client), f"--ready={theirs}"]
+    command += [f"--world={place.world.resolve()}"] if place.world else []
+    command += [f"--plugin={plugin.resolve()}" for plugin in place.plugins]
     command += [f"--watch={place.watch}"] if place.watch else []
     try:
         # It goes on in a process of its own, so this ends at once.
@@ -289,6 +291,8 @@ def _start(place: Place, seconds: float) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # The same for every one, whoever starts it: the user's command, or Flower.
+            cwd=place.folder,
             pass_fds=[theirs],
             start_new_session=True,
             check=False,

@@ -14,6 +14,7 @@ from fedkl.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.network import LARGEST
+from fedkl.network.greetings import greeting_of, write_greeting
 from fedkl.network.replies import read_reply, result_of
 from fedkl.network.requests import Request, check_federation, spaces_of, write_request
 from fedkl.network.wire import MessageError
@@ -21,6 +22,9 @@ from fedkl.server.starting import first_states, limits_of
 from fedkl.server.validation import expected_of
 
 R = TypeVar("R")
+
+_BESIDE = 1 << 20
+"""Bytes of an answer beside its arrays, at the most: their names, and what it says of itself."""
 
 
 class Moment(NamedTuple):
@@ -45,6 +49,15 @@ class Exchange:
         self._text = tomli_w.dumps(config.mapping())
         self._limits = limits_of(config, *first_states(config))
         self._limit = limit
+
+    def greeting(self, refusal: str = "") -> bytes:
+        """What is sent to whoever connects.
+
+        Args:
+            refusal: why it cannot take part.
+        """
+        said = greeting_of(self._config, self._text, self.federation, refusal)
+        return write_greeting(said, self._limit)
 
     def request(self, work: Work[Any], model: Model, job: Job, key: Words, at: Moment) -> bytes:
         """What is sent to a job's client.
@@ -73,6 +86,15 @@ class Exchange:
         )
         return write_request(asked, self._limit)
 
+    def largest(self, work: Work[Any], model: Model, job: Job) -> int:
+        """Bytes that an answer to a request has at the most.
+
+        Args:
+            work, model, job: of the request.
+        """
+        arrays = to_arrays(self._expected(work, _sent(model, job))).values()
+        return min(self._limit, sum(array.nbytes for array in arrays) + _BESIDE)
+
     def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:
         """What a client made of a request, or why that does not count.
 
@@ -81,7 +103,7 @@ class Exchange:
             work, model, job, at: of the request.
         """
         try:
-            reply = read_reply(data, self._limit)
+            reply = read_reply(data, self.largest(work, model, job))
         except MessageError as error:
             return Failure(str(error))
         wanted = (self.federation, job.client, at.round, at.turn)

@@ -131,12 +131,23 @@ def read_request(data: bytes, limit: int = LARGEST) -> Request:
         since=wire.whole(header, "since"),
         floor=wire.whole(header, "floor"),
         config=wire.text(header, "config"),
-        spaces=_spaces(header["spaces"]),
+        spaces=read_spaces(header["spaces"]),
         work=_work(header["work"]),
         key=_words(header, "key"),
         shared=_words(header, "shared"),
         model=arrays,
     )
+
+
+def read_spaces(given: Any) -> Spaces:
+    """Spaces as a header has them.
+
+    Raises:
+        MessageError: they are none.
+    """
+    if not isinstance(given, list) or [type(x) for x in given] != [int, bool, int]:
+        raise MessageError("spaces are not two sizes with a kind of actions between them")
+    return Spaces(*given)
 
 
 def _class_of(name: str) -> type[Any]:
@@ -166,12 +177,6 @@ def _field(given: Mapping[str, Any], name: str, kind: type) -> Any:
     if type(given[name]) is not kind:
         raise MessageError(f"{name} is {wire.shortened(repr(given[name]))}, of another type")
     return given[name]
-
-
-def _spaces(given: Any) -> Spaces:
-    if not isinstance(given, list) or [type(x) for x in given] != [int, bool, int]:
-        raise MessageError("spaces are not two sizes with a kind of actions between them")
-    return Spaces(*given)
 
 
 def _words(header: Mapping[str, Any], name: str) -> Words:

@@ -27,14 +27,19 @@ from fedkl.config import Config, from_mapping
 from fedkl.engines.alone import Asked, simulators_of, work_alone
 from fedkl.engines.base import Failure
 from fedkl.errors import UserError
-from fedkl.network import LARGEST
+from fedkl.learning.trajectories import samples_in
+from fedkl.network import LARGEST, greetings, wire
+from fedkl.network.asking import REFUSED
 from fedkl.network.disk import StateError, States
+from fedkl.network.greetings import Greeting
 from fedkl.network.reasons import without_paths
 from fedkl.network.replies import Reply, write_reply
-from fedkl.network.requests import Request, read_request, spaces_of
+from fedkl.network.requests import Request, Spaces, read_request, spaces_of
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.plugins import load_plugin
+from fedkl.runs import files
 from fedkl.server.starting import first_states, params_of, task_of
+from fedkl.settings import build
 from fedkl.worlds import Remote, SharedWorld
 
 
@@ -70,24 +75,55 @@ class Resident:
     def answer(self, data: bytes) -> bytes:
         """A reply to bytes that are a request or anything else; nothing that is wrong is raised.
 
-        A traceback goes to stderr, and what the server gets to see is one line.
+        All of it goes to stderr, and what the server gets to see is one line without paths.
         """
+        if wire.kind_of(data) == greetings.KIND:
+            return self._meet(data)
         names: tuple[str, int, int, int] = ("", self._client, 0, 0)
         try:
             request = read_request(data, self._limit)
             names = (request.federation, self._client, request.round, request.turn)
             reply = Reply(*names, "", self._result(request))
             return write_reply(reply, self._limit)
-        except (RefusalError, StateError, MessageError) as error:
-            reason = str(error)
-        except UserError as error:
-            reason = without_paths(str(error))
-            print(reason, file=sys.stderr, flush=True)
         except Exception as error:
-            traceback.print_exc()
-            sys.stderr.flush()
-            reason = without_paths(f"{type(error).__name__}: {error}")
-        return write_reply(Reply(*names, reason or "it failed", {}))
+            return write_reply(Reply(*names, without_paths(_logged(error)), {}))
+
+    def _meet(self, data: bytes) -> bytes:
+        """A reply to a greeting; why this client cannot take part is in a file, too, where whoever
+        has started it looks."""
+        federation = reason = ""
+        try:
+            greeting = greetings.read_greeting(data, self._limit)
+            federation = greeting.federation
+            self._require_common(greeting)
+            (self._folder / REFUSED).unlink(missing_ok=True)
+        except Exception as error:
+            reason = _logged(error)
+            files.write_atomically(self._folder / REFUSED, reason.encode(), 0o600)
+        return write_reply(Reply(federation, self._client, 0, 0, without_paths(reason), {}))
+
+    def _require_common(self, greeting: Greeting) -> None:
+        """Whether this client has all that it must have in common with a server.
+
+        Raises:
+            RefusalError: it has not.
+        """
+        if (ours := greetings.version()) != greeting.fedkl:
+            raise RefusalError(
+                f"this is fedkl {ours}, and the server's is {greeting.fedkl}: use the same on both "
+                "sides"
+            )
+        if greeting.refusal:
+            raise RefusalError(greeting.refusal)
+        stage = self._stage_of(greeting.config)
+        stage.require(greeting.spaces)
+        for what, source in stage.sources.items():
+            own = what == greetings.WORLD and self._world is not None
+            if not own and source != greeting.sources[what]:
+                raise RefusalError(
+                    f"the {what} is made by other source code here than on the server: give both "
+                    "the same plugin"
+                )
 
     def close(self) -> None:
         """Ends the simulators, if any."""
@@ -104,8 +140,7 @@ class Resident:
                 f"round {request.since} is not over yet, and nothing was accepted in it"
             )
         stage = self._stage_of(request.config)
-        if (ours := spaces_of(stage.task.world)) != request.spaces:
-            raise RefusalError(f"its world has {ours}, and the model is for {request.spaces}")
+        stage.require(request.spaces)
         states = States(self._folder, request.federation, stage.first)
         if not isinstance(request.work, Train):
             answer, _ = stage.do(request, states.read(request.since))
@@ -161,6 +196,7 @@ class Stage:
         if client >= number:
             raise RefusalError(f"client {client} is not one of 0 to {number - 1}")
         self.digest = digest
+        self.sources = greetings.sources_of(config)
         self.task: Task = task_of(config)
         self._model: Model
         self.first: ClientState
@@ -171,6 +207,15 @@ class Stage:
         rows: PyTree = jax.device_get(params_of(config))
         self._params = jax.tree.map(lambda x: x[row], rows)
         self._workers = simulators_of(self.task)
+
+    def require(self, spaces: Spaces) -> None:
+        """Whether the policy of a server fits the client's world.
+
+        Raises:
+            RefusalError: it does not.
+        """
+        if (ours := spaces_of(self.task.world)) != spaces:
+            raise RefusalError(f"its world has {ours}, and the model is for {spaces}")
 
     def do(self, request: Request, own: ClientState) -> tuple[Any, ClientState | None]:
         """The answer to a request, and the client's state afterwards.
@@ -200,6 +245,16 @@ class Stage:
             self._workers.close()
 
 
+def _logged(error: Exception) -> str:
+    """Why something was not done, after all of it went to the client's own log."""
+    expected = isinstance(error, RefusalError | StateError | MessageError | UserError)
+    if not expected:
+        traceback.print_exception(error)
+    reason = str(error) if expected else f"{type(error).__name__}: {error}"
+    print(f"not done: {reason}", file=sys.stderr, flush=True)
+    return reason or "it failed"
+
+
 def _read(text: str, world: Mapping[str, Any] | None) -> Config:
     """The server's config as it is on this client."""
     try:
@@ -208,6 +263,20 @@ def _read(text: str, world: Mapping[str, Any] | None) -> Config:
         raise RefusalError("the config is not TOML") from error
     # Files that a server names would be somebody else's code.
     mapping["plugins"] = []
-    if world is not None:
-        mapping["world"] = dict(world)
-    return from_mapping(mapping)
+    if world is None:
+        return from_mapping(mapping)
+    theirs = mapping.get("world")
+    config = from_mapping({**mapping, "world": dict(world)})
+    if isinstance(theirs, dict) and theirs.get("name") == Remote.name:
+        _require_length(config, build(Remote, {"horizon": theirs.get("horizon", 1)}, "world"))
+    return config
+
+
+def _require_length(config: Config, remote: Remote) -> None:
+    """The server rejects an update of more steps than its own horizon allows."""
+    ours = samples_in(config.world, config.learner)
+    if ours > (most := samples_in(remote, config.learner)):
+        raise RefusalError(
+            f"an iteration here has up to {ours} steps, with episodes of {config.world.horizon}, "
+            f"and {most} with those of {remote.horizon} that the server allows (world.horizon)"
+        )

@@ -130,6 +130,15 @@ def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
     return Parcel(header, arrays)
 
 
+def kind_of(data: bytes) -> str:
+    """What bytes say that they are; empty if they say nothing."""
+    try:
+        line = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][_ENTRY]
+        return str(line.split(" ", 2)[1])
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        return ""
+
+
 def check_names(header: Mapping[str, Any], names: Collection[str]) -> None:
     """Whether a header has these entries and no others.
 

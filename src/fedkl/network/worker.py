@@ -106,6 +106,9 @@ def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -
 def _answer(resident: Resident, connection: socket.socket) -> None:
     """One message; one that nobody waits for any more is dropped."""
     try:
+        connection.settimeout(READING)
+        if not connection.recv(1, socket.MSG_PEEK):
+            return  # it only looked whether somebody listens
         request = asking.receive(connection, LARGEST, time.monotonic() + READING)
         reply = resident.answer(request)
         asking.send(connection, reply, time.monotonic() + READING)

@@ -64,15 +64,21 @@ class RunDirectory:
         self._lock: Lock | None = None
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> RunDirectory:
+    def create(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        serve: Callable[[Path], None] | None = None,
+    ) -> RunDirectory:
         """Makes a run at round 0.
 
-        The config is the only thing written, and all at once. So a crash leaves either a run or a
-        directory in which a run can be created again.
+        The config is written last, and all at once. So a crash leaves either a run or a directory
+        in which a run can be created again.
 
         Args:
             path: a directory that does not exist or is empty.
             config: what TOML can hold.
+            serve: writes what makes it a run that is served; None: it is trained on this machine.
 
         Raises:
             UserError: something is there already, or it could not be written.
@@ -85,6 +91,10 @@ class RunDirectory:
         with run.lock():
             # Again, because another process may have been as far as this one.
             run._require_vacant()
+            with files.explain_os_errors("create", run.path):
+                (run.path / SERVING).unlink(missing_ok=True)
+            if serve is not None:
+                serve(run.path)
             run._write(run.path / _CONFIG, text.encode())
         return run
 
@@ -250,8 +260,13 @@ class RunDirectory:
     def lock(self) -> Iterator[Lock]:
         """Holds the run for this process; every writer must hold it, readers need not.
 
-        Inside the block nothing is written through this object once the lock is lost.
+        Inside the block nothing is written through this object once the lock is lost. Whoever holds
+        it by this very object has it already: one may hold it around all that serves a run, and
+        what trains it inside.
         """
+        if self._lock is not None:
+            yield self._lock
+            return
         with lock_directory(self.path) as lock:
             # A writer of many files would be slow if it looked for these at every one.
             folder = self._returns(0).parent
@@ -259,11 +274,11 @@ class RunDirectory:
                 files.refuse_link(folder)
                 if folder.is_dir():
                     files.remove_temporaries(folder)
-            before, self._lock = self._lock, lock
+            self._lock = lock
             try:
                 yield lock
             finally:
-                self._lock = before
+                self._lock = None
 
     def require_lock(self) -> None:
         """Sees to it that a lock that was taken is still held, before something is written.
@@ -291,7 +306,8 @@ class RunDirectory:
         command = f"`fedkl resume {shlex.quote(str(self.path))}`"
         if _CONFIG in names:
             raise UserError(f"{self.path} holds a run already; go on with it by {command}")
-        if any(name != LOCK and not files.is_temporary(name) for name in names):
+        # Without a config these are what a process left that died when it made the run.
+        if any(name not in (LOCK, SERVING) and not files.is_temporary(name) for name in names):
             raise UserError(
                 f"{self.path} is not empty; give a new directory for a new run "
                 f"(a run that exists goes on with {command})"

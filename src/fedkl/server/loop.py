@@ -24,7 +24,7 @@ from fedkl.server import measuring, records, replies
 from fedkl.server.commit import next_state
 from fedkl.server.films import Film, film
 from fedkl.server.measuring import Measured
-from fedkl.server.records import Record, Returns
+from fedkl.server.records import Evaluated, Record, Returns
 from fedkl.server.rows import SavedRows, read_rows
 from fedkl.server.selection import Pool
 from fedkl.server.soundness import require_finite, require_sound
@@ -186,13 +186,13 @@ class Federation:
             clients: whose worlds; None: everybody's.
 
         Returns:
-            A row for each; NaN for a client that did not answer.
+            A row for each; NaN for a client that gave no finite ones (`evaluation` says why).
         """
-        return self._evaluations(Evaluate(episodes, deterministic), clients)()
+        return self.evaluation(Evaluate(episodes, deterministic), clients)().returns
 
-    def _evaluations(
-        self, work: Evaluate, clients: Sequence[int] | None
-    ) -> Callable[[], Float[np.ndarray, "n e"]]:
+    def evaluation(
+        self, work: Evaluate, clients: Sequence[int] | None = None
+    ) -> Callable[[], Evaluated]:
         """Asks clients to evaluate, and gives what collects their answers: several evaluations can
         be on their way at once."""
         everybody, t = self.config.federation.clients, int(self.state.round)
@@ -202,14 +202,7 @@ class Federation:
         jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
         coming = self.engine.run(work, broadcast(self.state.model), jobs, words_of(key))
 
-        def collect() -> Float[np.ndarray, "n e"]:
-            found = dict(coming)
-            unknown = np.full(work.episodes, np.nan)
-            rows = [found.get(client, unknown) for client in asked]
-            known = [unknown if isinstance(row, Failure) else np.asarray(row) for row in rows]
-            return np.stack(known)
-
-        return collect
+        return lambda: records.evaluated(dict(coming), asked, work.episodes)
 
     def measure(self, clients: Sequence[int] | None = None) -> Measured:
         """The level of heterogeneity at the global policy; changes nothing.
@@ -357,7 +350,7 @@ class Federation:
         if not self._evaluates(int(self.state.round)):
             return records.NOT_EVALUATED
         sample = self.evaluated
-        both = [self._evaluations(Evaluate(settings.episodes, d), sample) for d in (False, True)]
+        both = [self.evaluation(Evaluate(settings.episodes, d), sample) for d in (False, True)]
         stochastic, deterministic = (collect() for collect in both)
         return records.returns(stochastic, deterministic, sample)
 

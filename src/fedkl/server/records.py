@@ -6,12 +6,13 @@ docs/metrics.md says what each key means; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from jaxtyping import Float
 
 from fedkl.clients.carry import Trained
+from fedkl.engines import Failure
 from fedkl.server.measuring import LevelRecord
 
 
@@ -44,6 +45,16 @@ class Returns(TypedDict):
     return_per_client: list[float] | None
     deterministic_return_mean: float | None
     evaluated: list[int] | None
+    unevaluated: NotRequired[list[Rejected]]
+
+
+class Evaluated(NamedTuple):
+    """What came of asking clients for the returns of some episodes."""
+
+    returns: Float[np.ndarray, "n e"]
+    """A row for each client that was asked; NaN if it gave none that count."""
+    failures: dict[int, str]
+    """Why it gave none, by client."""
 
 
 class Diagnostics(TypedDict):
@@ -87,36 +98,65 @@ NOT_EVALUATED: Returns = {
 }
 
 
+def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -> Evaluated:
+    """What clients' answers to an evaluation come to.
+
+    An infinite return of one would be the mean over all, and for ever the best there was.
+
+    Args:
+        answers: returns of each client's episodes, or its failure.
+        asked: the clients.
+        episodes: of each.
+    """
+    rows, failures = [], {}
+    for client in asked:
+        row = answers.get(client, Failure("it gave no answer"))
+        if isinstance(row, Failure):
+            failures[client] = row.reason
+        elif not np.isfinite(row).all():
+            failures[client] = "its returns are not finite numbers"
+        rows.append(np.full(episodes, np.nan) if client in failures else np.asarray(row))
+    return Evaluated(np.stack(rows), failures)
+
+
 def returns(
-    stochastic: Float[np.ndarray, "n e"],
-    deterministic: Float[np.ndarray, "n e"],
-    sample: Sequence[int] | None,
+    stochastic: Evaluated, deterministic: Evaluated, sample: Sequence[int] | None
 ) -> Returns:
     """How the global policy does.
 
     Args:
         stochastic: returns of each client's episodes.
         deterministic: likewise, with the mode of the policy.
-        sample: whose they are; None: everybody's. Those with NaN did not answer.
+        sample: whose they are; None: everybody's.
     """
-    known = ~np.isnan(stochastic).any(axis=1) & ~np.isnan(deterministic).any(axis=1)
-    if not known.any():
-        return NOT_EVALUATED
-    if not known.all():
-        everybody = range(len(known)) if sample is None else sample
-        sample = [client for client, there in zip(everybody, known, strict=True) if there]
-    stochastic, deterministic = stochastic[known], deterministic[known]
-    per_client = stochastic.mean(axis=1)
-    with np.errstate(invalid="ignore"):  # the deviation of infinite returns
-        deviation = float(per_client.std())
+    failures = deterministic.failures | stochastic.failures
+    asked = range(len(stochastic.returns)) if sample is None else sample
+    known = [row for row, client in enumerate(asked) if client not in failures]
+    if not known:
+        return {**NOT_EVALUATED, **_unevaluated(failures)}
+    if failures:
+        sample = [asked[row] for row in known]
+    per_client = stochastic.returns[known].mean(axis=1)
     return {
         "return_mean": float(per_client.mean()),
         "return_min": float(per_client.min()),
-        "return_std": deviation,
+        "return_std": float(per_client.std()),
         "return_per_client": per_client.astype(float).tolist(),
-        "deterministic_return_mean": float(deterministic.mean()),
+        "deterministic_return_mean": float(deterministic.returns[known].mean()),
         "evaluated": None if sample is None else list(sample),
+        **_unevaluated(failures),
     }
+
+
+class _Unevaluated(TypedDict, total=False):
+    unevaluated: list[Rejected]
+
+
+def _unevaluated(failures: Mapping[int, str]) -> _Unevaluated:
+    """Nothing, if all is well."""
+    if not failures:
+        return {}
+    return {"unevaluated": [{"client": c, "reason": r} for c, r in sorted(failures.items())]}
 
 
 def diagnostics(accepted: Mapping[int, Trained]) -> Diagnostics:

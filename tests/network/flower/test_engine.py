@@ -6,10 +6,13 @@ import pytest
 
 import fedkl
 from fedkl.clients.carry import Trained
-from fedkl.clients.work import Train
+from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
 from fedkl.errors import StalledError
+from fedkl.network import greetings, wire
+from fedkl.network.exchange import Moment
+from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
@@ -51,11 +54,11 @@ class FakeCarrier:
             client = parcel.node - 100
             self.sent += 1
             ids.append(str(self.sent))
-            if not parcel.blob:
-                self.waiting.append(Answer(ids[-1], parcel.node, client, b""))
+            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
+            if wire.kind_of(parcel.blob) == greetings.KIND:
+                self.waiting.append(answer)
                 continue
             request = read_request(parcel.blob)
-            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
             if isinstance(request.work, Train):
                 self.trained.append((request, parcel.seconds))
                 self.waiting += self.tamper(client, request.round, answer)
@@ -94,7 +97,7 @@ def over(tmp_path):
         lines = []
         engine = Flower(config, new_federation(), patience, Screen(lines.append, lambda _: None))
         federation = Federation(config, engine)
-        engine.start(Fleet(lambda: carrier, None, lines.append), 1)
+        engine.start(Fleet(lambda: carrier, None, lines.append, engine.greet))
         return federation, carrier, lines
 
     return make
@@ -227,7 +230,8 @@ def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
     federation.run_round()
     state = federation.state
     carrier.there = set()
-    with pytest.raises(StalledError, match=r"^only 0 of 2 clients are connected after 0.2 s, and "):
+    sentence = r"^only 0 of 4 clients are connected after 0.2 s, and 2 are needed$"
+    with pytest.raises(StalledError, match=sentence):
         federation.run_round()
     assert federation.state is state
     assert "waiting for clients: 0 of clients " in " ".join(lines)
@@ -235,13 +239,35 @@ def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
     federation.run_round()
 
 
-def test_nothing_starts_without_enough_clients(tmp_path, tiny):
-    config = tiny(**QUICK)
+def test_clients_that_are_gone_for_good_make_empty_rounds_and_not_the_end_of_all(over, tiny):
+    """Who is selected follows from seed and round: to give up would be to give up for ever."""
+    config = tiny(federation__rounds=8, federation__clients_per_round=1, **QUICK)
+    selected = [record["selected"] for record in over(config)[0]]
+    gone = {*selected[0]}
+    federation, carrier, _ = over(config, 0.05)
+    carrier.there -= gone
+    records = list(federation)
+    assert [record["selected"] for record in records] == selected
+    assert [record["note"] is None for record in records] == [{*s} != gone for s in selected]
+    rejected = [{"client": client, "reason": "it is not connected"} for client in gone]
+    assert records[0]["rejected"] == rejected
+
+
+@pytest.mark.parametrize(("quorum", "starts"), [(1, True), (2, False)])
+def test_it_starts_with_a_quorum_and_without_all_whom_a_round_selects(
+    tmp_path, tiny, monkeypatch, quorum, starts
+):
+    monkeypatch.setattr(fleet_module, "SETTLING", 0.0)
+    config = tiny(federation__quorum=quorum, **QUICK)
     carrier = FakeCarrier(tmp_path, 1)
     engine = Flower(config, new_federation(), 0.1, Screen(lambda _: None, lambda _: None))
+    fleet = Fleet(lambda: carrier, None, lambda _: None, engine.greet)
+    if starts:
+        engine.start(fleet)
+        return
     sentence = r"only 1 of 4 clients are connected \(client 0\) after 0.1 s, and 2 are needed"
     with pytest.raises(StalledError, match=sentence):
-        engine.start(Fleet(lambda: carrier, None, lambda _: None), 2)
+        engine.start(fleet)
 
 
 @pytest.mark.parametrize("during", ["asking", "waiting"])
@@ -270,6 +296,32 @@ def test_a_server_of_flower_that_is_lost_is_started_again(over, tiny, during):
     assert same_bits(federation.state, without(config, lambda *_: False).state)
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_server_of_flower_that_is_lost_while_clients_are_waited_for_is_started_again(
+    tmp_path, tiny, times
+):
+    carrier, lines = FakeCarrier(tmp_path, 4), []
+    carrier.lost = times
+    engine = Flower(tiny(**QUICK), new_federation(), 0.1, Screen(lines.append, lambda _: None))
+    engine.start(Fleet(lambda: carrier, None, lambda _: None, engine.greet))
+    assert lines == ["the relay has ended; it is started again"] * times
+
+
+@pytest.mark.parametrize("during", ["start", "asking", "waiting"])
+def test_a_server_of_flower_that_is_lost_again_and_again_ends_in_one_sentence(over, tiny, during):
+    federation, carrier, _ = over(tiny(**QUICK))
+    answers = federation.engine.run(Train(), *_asked(federation))
+    carrier.lost = 1000
+    sentence = "^Flower's server was lost 4 times in a row: the relay has ended$"
+    do = {
+        "start": lambda: federation.engine.start(federation.engine._fleet),
+        "asking": federation.run_round,
+        "waiting": lambda: list(answers),
+    }
+    with pytest.raises(fedkl.UserError, match=sentence):
+        do[during]()
+
+
 def _asked(federation):
     from fedkl.engines import Job
     from fedkl.server.state import broadcast
@@ -289,6 +341,8 @@ def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
         "the relay has ended; it is started again",
         "0 of 1 clients answered in 0.0 s",
     ]
+    # Nobody is busy with what was lost.
+    assert federation.evaluation(Evaluate(2, False))().failures == {}
 
 
 def test_whoever_has_enough_closes_it(over, tiny):
@@ -298,6 +352,56 @@ def test_whoever_has_enough_closes_it(over, tiny):
     assert len(carrier.trained) == 1
     answers.close()
     assert len(carrier.waiting) == 1
+
+
+def test_a_client_that_is_still_training_is_not_waited_for_to_evaluate(over, tiny):
+    config = tiny(federation__extra=1, federation__deadline=600.0, federation__retries=0)
+    culprit = next(iter(over(config)[0]))["selected"][0]
+    federation, carrier, _ = over(config)
+    late = []
+    carrier.tamper = lambda client, round, a: [a] if client != culprit else late.append(a) or []
+    record = federation.run_round()
+    reason = "it is busy with what it was asked before"
+    assert record["unevaluated"] == [{"client": culprit, "reason": reason}]
+    assert culprit not in record["evaluated"]
+    assert record["seconds"] < 60
+    carrier.waiting += late
+    returns, failures = federation.evaluation(Evaluate(2, False))()
+    assert failures == {}
+    assert np.isfinite(returns).all()
+    assert carrier.waiting == []  # what came late was fetched, and heard by nobody
+
+
+def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, tiny, monkeypatch):
+    federation, carrier, _ = over(tiny(**QUICK))
+    pull, seen = carrier.pull, []
+
+    def look(ids):
+        came = pull(ids)
+        seen.extend((ids[answer.id], len(answer.content)) for answer in came)
+        return came
+
+    monkeypatch.setattr(carrier, "pull", look)
+    federation.run_round()
+    assert len(seen) == 2
+    assert all(size <= largest < size + 2_000_000 for largest, size in seen)
+    model, (job,), _ = _asked(federation)
+    at = Moment(1, 1, 0)
+    huge = b"x" * (federation.engine._exchange.largest(Train(), model, job) + 1)
+    reason = federation.engine._exchange.result(huge, Train(), model, job, at).reason
+    assert "is over the limit of" in reason
+
+
+def test_what_comes_too_late_does_not_stay_in_flowers_memory(over, tiny):
+    config = tiny(federation__deadline=0.2, **QUICK)
+    federation, carrier, _ = over(config)
+    late = []
+    carrier.tamper = lambda client, round, a: late.append(a) or [] if round == 0 else [a]
+    federation.run_round()
+    assert len(late) == 2
+    carrier.waiting += late
+    assert federation.run_round()["rejected"] == []
+    assert carrier.waiting == []
 
 
 def test_an_episode_cannot_be_looked_at_from_afar(over, tiny):

@@ -50,7 +50,8 @@ def fleet(tmp_path_factory, quick_compilation):
     nodes = local_nodes(link.address, folder, folder / "keys", CLIENTS, [])
     clients = LocalClients(nodes, print)
     try:
-        found = Fleet(link.connect, keys.public_keys(folder / "keys"), print)
+        engine = engine_of(fedkl.preset("probe-point", "fedkl", 0, TINY))
+        found = Fleet(link.connect, keys.public_keys(folder / "keys"), print, engine.greet)
         clients.start()
         assert sorted(found.wait(range(CLIENTS), CLIENTS, 90)) == [0, 1, 2]
         assert len(about(folder)) > 3 * CLIENTS
@@ -69,11 +70,15 @@ def test_over_the_network_every_algorithm_learns_the_bits_of_this_process(fleet)
     assert [name for name in ALGORITHMS if not learns_the_same(fleet, name)] == []
 
 
+def engine_of(config):
+    return Flower(config, new_federation(), 60, Screen(print, lambda _: None))
+
+
 def learns_the_same(fleet, algorithm):
     """Whether an algorithm comes to the same state there and here."""
     config = fedkl.preset("probe-point", algorithm, 0, TINY)
-    engine = Flower(config, new_federation(), 60, Screen(print, lambda _: None))
-    engine.start(fleet, CLIENTS)
+    engine = engine_of(config)
+    engine.start(fleet)
     here, there = Federation(config), Federation(config, engine)
     for _ in range(ROUNDS):
         record = there.run_round()
@@ -87,7 +92,7 @@ def owners(fleet):
     ids = fleet.push([Parcel(node, b"", 60.0) for node in fleet.connected().values()])
     found, end = {}, time.monotonic() + 60
     while ids and time.monotonic() < end:
-        for answer in fleet.pull(ids):
+        for answer in fleet.pull(dict.fromkeys(ids, 0)):
             ids.remove(answer.id)
             assert answer.content == b""
             found[answer.client] = answer.node

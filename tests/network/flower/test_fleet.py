@@ -5,34 +5,49 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from fedkl.network import keys
 from fedkl.network.flower import fleet as fleet_module
-from fedkl.network.flower.carrier import Answer
+from fedkl.network.flower.carrier import Answer, Parcel
 from fedkl.network.flower.fleet import Fleet
+from fedkl.network.replies import Reply, write_reply
 
 
 class Nodes:
     """A carrier of nodes that say whose they are."""
 
-    def __init__(self, nodes, says=None):
+    def __init__(self, nodes, says=None, refuses=()):
         self.connected = nodes
         self.says = says or {}
-        self.asked = []
+        self.refuses = refuses
+        self.told = []
         self.closed = False
 
     def nodes(self):
         return dict(self.connected)
 
     def push(self, parcels):
-        self.asked += [parcel.node for parcel in parcels]
+        self.told += [(parcel.node, parcel.blob.decode()) for parcel in parcels]
         return [f"to {parcel.node}" for parcel in parcels]
 
     def pull(self, ids):
         nodes = [int(i.removeprefix("to ")) for i in ids]
-        return [
-            Answer(f"to {node}", node, self.says[node], b"") for node in nodes if node in self.says
-        ]
+        return [Answer(f"to {n}", n, *self._answer(n)) for n in nodes if n in self.says]
+
+    def _answer(self, node):
+        """Its number, and what it says to a greeting; or a sentence."""
+        client = self.says[node]
+        if isinstance(client, str):
+            return None, client
+        refusal = "its world is another" if node in self.refuses else self._refused(node)
+        return client, write_reply(Reply("", client, 0, 0, refusal, {}))
+
+    def _refused(self, node):
+        return [refusal for to, refusal in self.told if to == node][-1]
 
     def close(self):
         self.closed = True
+
+
+def greet(node, refusal):
+    return Parcel(node, refusal.encode(), 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +65,8 @@ def pems(tmp_path_factory):
 def test_a_node_is_whose_key_it_has_and_nobody_elses(pems):
     folder, pem = pems
     lines = []
-    carrier = Nodes({7: pem[1], 8: b"somebody's"}, says={7: 0, 8: 0})
-    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append)
+    carrier = Nodes({7: pem[1], 8: b"somebody's"}, says={7: 1, 8: 0, 9: 0})
+    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
     assert fleet.connected() == {1: 7}
     carrier.connected = {7: pem[1], 9: pem[0]}
     assert fleet.connected() == {1: 7, 0: 9}
@@ -63,35 +78,82 @@ def test_a_node_is_whose_key_it_has_and_nobody_elses(pems):
         "client 0 is connected (2 connected)",
         "client 1 is gone (1 connected)",
     ]
-    assert carrier.asked == []
+    assert carrier.told == [(7, ""), (8, ""), (9, "")]
 
 
 def test_without_keys_a_node_is_whose_it_says_and_the_first_one_counts():
     carrier = Nodes({7: b"", 8: b""}, says={7: 1})
-    fleet = Fleet(lambda: carrier, None, lambda _: None)
+    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
     assert fleet.connected() == {1: 7}
     carrier.says[8] = 1
     assert fleet.connected() == {1: 7}
     carrier.connected = {8: b"", 9: b""}
-    carrier.says[9] = None
+    carrier.says[9] = "it failed"
     assert fleet.connected() == {1: 8}
-    assert carrier.asked == [7, 8, 9]
+    assert carrier.told == [(7, ""), (8, ""), (9, "")]
+
+
+@pytest.mark.parametrize("by_keys", [True, False])
+def test_who_cannot_take_part_is_named_with_the_reason_and_counts_as_absent(pems, by_keys):
+    folder, pem = pems
+    lines = []
+    carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1}, refuses={8})
+    owners = keys.public_keys(folder) if by_keys else None
+    fleet = Fleet(lambda: carrier, owners, lines.append, greet)
+    for _ in range(2):
+        assert fleet.connected() == {0: 7}
+    assert lines == [
+        "client 1 cannot take part: its world is another",
+        "client 0 is connected (1 connected)",
+    ]
+
+
+def test_a_number_that_another_has_is_refused_when_that_one_does_not_go(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
+    carrier, lines = Nodes({7: b"", 8: b""}, says={7: 1, 8: 1}), []
+    fleet = Fleet(lambda: carrier, None, lines.append, greet)
+    for now in (0.0, fleet_module.TAKEN, fleet_module.TAKEN + 1, fleet_module.TAKEN + 2):
+        clock[0] = now
+        assert fleet.connected() == {1: 7}
+    reason = "client 1 is connected already, from elsewhere"
+    assert carrier.told == [(7, ""), (8, ""), (8, reason)]
+
+
+def test_a_client_whose_answer_was_lost_is_greeted_again(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
+    carrier = Nodes({7: b""}, says={7: "its answer was lost on the way"})
+    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
+    assert fleet.connected() == {}
+    carrier.says[7] = 1
+    assert fleet.connected() == {}
+    clock[0] = fleet_module.AGAIN + 1
+    assert fleet.connected() == {1: 7}
+
+
+def test_a_client_with_a_key_that_is_busy_when_flower_is_started_again_is_there(pems):
+    folder, pem = pems
+    carriers = iter([Nodes({7: pem[0]}, says={7: 0}), Nodes({9: pem[0]})])
+    fleet = Fleet(lambda: next(carriers), keys.public_keys(folder), lambda _: None, greet)
+    assert fleet.connected() == {0: 7}
+    fleet.reconnect()
+    assert fleet.connected() == {0: 9}
 
 
 def test_waiting_ends_when_enough_are_there_or_the_time_is_over():
     carrier = Nodes({7: b"", 8: b""}, says={7: 1, 8: 5})
-    fleet = Fleet(lambda: carrier, None, lambda _: None)
+    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
     assert fleet.wait([0, 1], 1, 60) == {1: 7}
     assert fleet.wait([0, 1], 2, 0) == {1: 7}
 
 
 def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is_not(monkeypatch):
     monkeypatch.setattr(fleet_module, "LOOKING", 0.0)
-    clock = iter(range(1000))
-    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: float(len(looks)))
     carrier = Nodes({7: b""}, says={7: 0, 8: 1, 9: 2})
-    fleet = Fleet(lambda: carrier, None, lambda _: None)
     looks = []
+    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
 
     def nodes():
         looks.append(len(looks))
@@ -111,7 +173,7 @@ def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is
 def test_what_is_lost_is_made_anew_and_asked_again():
     carriers = [Nodes({7: b""}, says={7: 1}), Nodes({9: b""}, says={9: 1})]
     made = iter(carriers)
-    fleet = Fleet(lambda: next(made), None, lambda _: None)
+    fleet = Fleet(lambda: next(made), None, lambda _: None, greet)
     assert fleet.connected() == {1: 7}
     fleet.reconnect()
     assert fleet.connected() == {1: 9}

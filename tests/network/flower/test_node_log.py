@@ -112,3 +112,18 @@ def test_what_nobody_knows_is_said_in_flowers_last_words(logged):
 def test_a_signal_is_a_reason(logged):
     trouble = logged(STARTED + CONNECTED).trouble(-9)
     assert trouble == Trouble("Flower's SuperNode was ended by signal 9", True)
+
+
+@pytest.mark.parametrize("how", ["removed", "cut off", "replaced"])
+def test_a_log_that_is_rotated_is_read_on(logged, tmp_path, how):
+    path, log = tmp_path / "log", logged("x" * 500 + CONNECTED)
+    assert log.connected()
+    if how == "cut off":
+        path.write_text("")
+    else:
+        path.rename(tmp_path / "old")
+        if how == "replaced":
+            path.write_text("")
+    assert log.connected()
+    path.write_text(LOST)
+    assert not log.connected()

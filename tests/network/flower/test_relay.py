@@ -103,13 +103,13 @@ def test_parcels_go_out_and_answers_come_back_in_whatever_order(over, whole):
     assert ids == ["0", "", "2"]
     assert [m.metadata.ttl for m in grid.sent.values()] == [60.0, 1.0, 2.0]
     assert {m.metadata.message_type for m in grid.sent.values()} == {"query"}
-    assert carrier.pull(["2", "0"]) == [Answer("0", 5, 3, b"cba")]
+    assert carrier.pull({"2": 3, "0": 3}) == [Answer("0", 5, 3, b"cba")]
 
 
 def test_what_fails_is_a_sentence(over):
     carrier, _ = over
     ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
-    assert carrier.pull(ids) == [
+    assert carrier.pull(dict.fromkeys(ids, 100)) == [
         Answer("0", 5, None, "its app ended before it answered", lost=True),
         Answer("1", 5, None, "its answer is not one of fedkl's"),
         Answer("2", 5, 3, b"ba"),
@@ -120,7 +120,19 @@ def test_an_answer_that_cannot_be_read_spoils_no_other(over):
     carrier, _ = over
     ids = carrier.push([Parcel(5, b"poison", 60.0), Parcel(6, b"ab", 60.0)])
     sentence = "its answer cannot be read: ValueError: what is that"
-    assert carrier.pull(ids) == [Answer("0", None, None, sentence), Answer("1", 6, 3, b"ba")]
+    assert carrier.pull(dict.fromkeys(ids, 100)) == [
+        Answer("0", None, None, sentence),
+        Answer("1", 6, 3, b"ba"),
+    ]
+
+
+def test_an_answer_that_is_too_large_is_a_sentence_and_not_handed_over(over):
+    carrier, _ = over
+    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"x" * 1000, b"ab")])
+    assert carrier.pull(dict(zip(ids, (999, 2), strict=True))) == [
+        Answer("0", 5, 3, "its answer of 1000 bytes is over the limit of 999"),
+        Answer("1", 5, 3, b"ba"),
+    ]
 
 
 def test_without_the_superlink_the_carrier_is_lost(over):
@@ -128,7 +140,7 @@ def test_without_the_superlink_the_carrier_is_lost(over):
     ids = carrier.push([Parcel(5, b"ab", 60.0)])
     grid.gone = True
     with pytest.raises(LostError, match=r"lost the SuperLink \(ConnectionError: refused\)"):
-        carrier.pull(ids)
+        carrier.pull(dict.fromkeys(ids, 100))
     with pytest.raises(LostError, match=r"the relay (has ended|cannot be reached)"):
         carrier.nodes()
 

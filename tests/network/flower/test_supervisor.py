@@ -24,7 +24,7 @@ class Node(SuperNode):
         super().__init__("host:1", Place(Path("/none"), 0), Path("/none"), None, None)
         self.starts = 0
         self.runs = self.has_server = False
-        self.why = None
+        self.why = self.refused = None
 
     def start(self):
         self.starts += 1
@@ -41,6 +41,9 @@ class Node(SuperNode):
 
     def trouble(self):
         return self.why
+
+    def refusal(self):
+        return self.refused
 
 
 @pytest.fixture
@@ -187,3 +190,15 @@ def test_what_is_hopeless_may_change_once_it_was_connected(watched, clock):
     node.become(runs=False, why=OTHER)
     until_started(made, node, clock)
     assert said[-1] == "lost the connection to host:1: the certificate is another's; trying again"
+
+
+def test_a_client_that_cannot_take_part_is_given_up_also_when_it_is_connected(clock):
+    node, said = Node(), []
+    watched = Supervisor(node, said.append)
+    watched.start()
+    node.become(has_server=True)
+    assert watched.look()
+    node.refused = "client 9 is not one of 0 to 3"
+    sentence = "^cannot take part in what host:1 trains: client 9 is not one of 0 to 3$"
+    with pytest.raises(UserError, match=sentence):
+        watched.look()

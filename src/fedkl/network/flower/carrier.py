@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fedkl.network.flower import frames
@@ -49,8 +49,12 @@ class Carrier(Protocol):
     def push(self, parcels: Sequence[Parcel]) -> list[str]:
         """Sends parcels; what each is known by, empty for one that cannot be sent."""
 
-    def pull(self, ids: Collection[str]) -> list[Answer]:
-        """The answers that are there by now; each is given once, and its number then forgotten."""
+    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
+        """The answers that are there by now; each is given once, and its number then forgotten.
+
+        Args:
+            ids: the bytes that each may have; one that has more is a sentence that says so.
+        """
 
     def close(self) -> None:
         """Ends it."""
@@ -76,9 +80,9 @@ class RelayCarrier:
         asked = {"do": "push", "to": [(parcel.node, parcel.seconds) for parcel in parcels]}
         return self._ask(asked, [parcel.blob for parcel in parcels]).header["ids"]
 
-    def pull(self, ids: Collection[str]) -> list[Answer]:
-        """The answers that are there by now."""
-        header, blobs = self._ask({"do": "pull", "ids": list(ids)})
+    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
+        """The answers that are there by now, as far as they are small enough."""
+        header, blobs = self._ask({"do": "pull", "ids": dict(ids)})
         rest = iter(blobs)
         return [
             Answer(i, node, client, next(rest) if reason is None else reason, lost)

@@ -14,7 +14,7 @@ from fedkl.clients.state import ClientState, Model
 from fedkl.clients.work import Train, Work
 from fedkl.config import Config
 from fedkl.engines.base import Failure, Job, Report, Words
-from fedkl.errors import StalledError
+from fedkl.errors import StalledError, UserError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.flower.carrier import Answer, LostError, Parcel
 from fedkl.network.flower.fleet import Fleet
@@ -25,6 +25,10 @@ R = TypeVar("R")
 
 _SOONEST, _LATEST = 0.05, 0.5
 """Seconds between two looks for answers; a tenth of the time that went by, within these."""
+_LATER = 60.0
+"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
+_ATTEMPTS = 4
+"""How often something is begun that Flower's server is lost in."""
 
 
 class Screen(NamedTuple):
@@ -42,6 +46,16 @@ class Asked(NamedTuple):
     job: Job
     node: int
     at: Moment
+    largest: int
+    """Bytes that its answer may have."""
+
+
+class Owed(NamedTuple):
+    """An answer that nobody waits for any more."""
+
+    client: int
+    until: float
+    """When the client's time is over."""
 
 
 class Flower:
@@ -60,23 +74,30 @@ class Flower:
         self._screen = screen
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
+        self._owed: dict[str, Owed] = {}
+        """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
 
-    def start(self, fleet: Fleet, enough: int) -> None:
-        """Waits until clients are connected.
+    def greet(self, node: int, refusal: str) -> Parcel:
+        """What a node is told that has connected; see `fleet.Greet`."""
+        return Parcel(node, self._exchange.greeting(refusal), self._settings.deadline)
+
+    def start(self, fleet: Fleet) -> None:
+        """Waits until as many clients are connected as a round selects, and goes on with a quorum
+        if that is all who come.
 
         Args:
             fleet: who can be reached; ended with the engine.
-            enough: clients to wait for.
 
         Raises:
             StalledError: they are too few after some time.
+            UserError: Flower's server was lost, and does not come up again.
         """
         self._fleet = fleet
-        everybody = range(self._settings.clients)
-        there = fleet.wait(everybody, enough, self._patience)
-        self._check(there, enough, len(everybody))
+        everybody, enough = range(self._settings.clients), self._settings.clients_per_round
+        there = self._insist(lambda: fleet.wait(everybody, enough, self._patience))
+        self._require_quorum(there)
         # Else the first round, of each start, would be without those who are a moment later.
-        fleet.settle(everybody)
+        self._insist(lambda: fleet.settle(everybody))
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
@@ -88,11 +109,8 @@ class Flower:
             StalledError: too few clients are connected to train, and none came.
             UserError: Flower's server was lost, and does not come up again.
         """
-        try:
-            return self._answers(work, model, *self._ask(work, model, jobs, key))
-        except LostError as error:
-            self._mend(error)
-            return self._answers(work, model, *self._ask(work, model, jobs, key))
+        asked = self._insist(lambda: self._ask(work, model, jobs, key))
+        return self._answers(work, model, *asked)
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """Clients hear of it by the `since` of what they are asked next."""
@@ -123,12 +141,18 @@ class Flower:
     ) -> tuple[dict[str, Asked], dict[int, Failure]]:
         """What was sent, by number, and who could not be asked."""
         there = self._connected(work, jobs)
+        busy = set() if isinstance(work, Train) else self._busy()
         failed: dict[int, Failure] = {}
         asked: list[Asked] = []
         parcels: list[Parcel] = []
         for job in jobs:
             if job.client not in there:
                 failed[job.client] = Failure("it is not connected", again=False)
+                continue
+            if job.client in busy:
+                failed[job.client] = Failure(
+                    "it is busy with what it was asked before", again=False
+                )
                 continue
             self._turn = new_turn(self._turn)
             at = Moment(job.round, self._turn, self._floor)
@@ -137,7 +161,8 @@ class Flower:
             except MessageError as error:
                 failed[job.client] = Failure(str(error), again=False)
                 continue
-            asked.append(Asked(job, there[job.client], at))
+            largest = self._exchange.largest(work, model, job)
+            asked.append(Asked(job, there[job.client], at, largest))
             parcels.append(Parcel(there[job.client], blob, self._settings.deadline))
         ids = self._reachable.push(parcels) if parcels else []
         sent = dict(zip(ids, asked, strict=True))
@@ -150,22 +175,29 @@ class Flower:
         return sent, failed
 
     def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
-        """The nodes of those asked; a round waits for a quorum of them."""
+        """The nodes of those asked; a round waits for a quorum of them.
+
+        If they do not come, others may in the rounds after it: a federation has stalled when too
+        many rounds in a row come to nothing, or when nobody could make up a quorum.
+        """
         enough = min(self._settings.quorum, len(jobs)) if isinstance(work, Train) else 0
         clients = [job.client for job in jobs]
         there = self._reachable.wait(clients, enough, 0)
         if len(there) < enough:
             self._screen.line(f"waiting for clients: {len(there)} of {_names(clients)} connected")
             there = self._reachable.wait(clients, enough, self._patience)
-            self._check(there, enough, len(clients))
+        if len(there) < enough:
+            everybody = range(self._settings.clients)
+            self._require_quorum(self._reachable.wait(everybody, 0, 0))
         return there
 
-    def _check(self, there: Mapping[int, int], enough: int, of: int) -> None:
+    def _require_quorum(self, there: Mapping[int, int]) -> None:
+        enough = self._settings.quorum
         if len(there) < enough:
             names = f" ({_names([*there])})" if there else ""
             raise StalledError(
-                f"only {len(there)} of {of} clients are connected{names} after "
-                f"{self._patience:g} s, and {enough} are needed"
+                f"only {len(there)} of {self._settings.clients} clients are connected{names} after "
+                f"{self._patience:g} s, and {enough} {'is' if enough == 1 else 'are'} needed"
             )
 
     def _answers(
@@ -179,10 +211,10 @@ class Flower:
         try:
             while sent and time.monotonic() - start < deadline:
                 try:
-                    came = self._reachable.pull(sent)
+                    came = self._pull(sent)
                 except LostError as error:
                     lost = "what it was asked was lost"
-                    self._mend(error)
+                    self._insist(lambda: None, error)
                     break
                 for answer in came:
                     asked = sent.pop(answer.id, None)  # one that has answered is not heard again
@@ -197,11 +229,34 @@ class Flower:
                 reason = lost or f"it did not answer within {deadline:g} s"
                 yield asked.job.client, Failure(reason, lost=True)
         finally:
+            if not lost:
+                until = start + deadline
+                self._owed |= {id: Owed(asked.job.client, until) for id, asked in sent.items()}
             if isinstance(work, Train):
                 self._screen.line(
                     f"{answered} of {number + len(failed)} clients answered "
                     f"in {time.monotonic() - start:.1f} s"
                 )
+
+    def _pull(self, sent: Mapping[str, Asked]) -> list[Answer]:
+        """Answers that are there by now; of those that nobody waits for any more not a byte."""
+        ids = {id: asked.largest for id, asked in sent.items()}
+        came = self._reachable.pull(dict.fromkeys(self._owed, 0) | ids)
+        now, heard = time.monotonic(), {answer.id for answer in came}
+        self._owed = {
+            id: owed
+            for id, owed in self._owed.items()
+            if id not in heard and now < owed.until + _LATER
+        }
+        return came
+
+    def _busy(self) -> set[int]:
+        """Clients who are still at what nobody waits for any more: a round that has had enough of
+        them would wait for them all the same, before they evaluate."""
+        if self._owed:
+            self._pull({})
+        now = time.monotonic()
+        return {owed.client for owed in self._owed.values() if now < owed.until}
 
     def _result(self, answer: Answer, asked: Asked, work: Work[R], model: Model) -> R | Failure:
         if isinstance(answer.content, str):
@@ -215,10 +270,26 @@ class Flower:
         assert self._fleet is not None, "the engine was not started"
         return self._fleet
 
-    def _mend(self, error: LostError) -> None:
-        """All that was asked is lost; what comes next goes another way."""
-        self._screen.line(f"{error}; it is started again")
-        self._reachable.reconnect()
+    def _insist(self, do: Callable[[], R], lost: LostError | None = None) -> R:
+        """Does what needs Flower's server, which is started again if it is lost.
+
+        Args:
+            do: may be begun several times.
+            lost: why the server has to be started again first.
+
+        Raises:
+            UserError: it is lost again and again, or does not come up.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                if lost is not None:
+                    self._screen.line(f"{lost}; it is started again")
+                    self._owed = {}
+                    self._reachable.reconnect()
+                return do()
+            except LostError as error:
+                lost = error
+        raise UserError(f"Flower's server was lost {_ATTEMPTS} times in a row: {lost}") from lost
 
     def _status(self, work: Work[Any], sent: Mapping[str, Asked], number: int) -> None:
         waiting = [asked.job.client for asked in sent.values()]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.keys import normalised
+from fedkl.network.replies import read_reply
+from fedkl.network.wire import MessageError
 
 Tell = Callable[[str], None]
+Greet = Callable[[int, str], Parcel]
+"""Makes what a node is told that has connected, and why it is refused, if it is."""
 
 LOOKING = 0.5
 """Seconds between two looks at who is there."""
@@ -16,8 +21,24 @@ RETURNING = 40.0
 """Seconds in which clients come back to a server that was started again; they try every 30."""
 SETTLING = 10.0
 """Seconds without a new client after which those who are there count as all who come."""
-INTRODUCTION = 60.0
-"""Seconds in which a node without a key says whose it is."""
+AGAIN = 10.0
+"""Seconds after which a node is greeted again whose answer was lost."""
+LARGEST = 1 << 16
+"""Bytes of what a node says to a greeting."""
+TAKEN = 80.0
+"""Seconds after which a node is refused whose number another one has. One without a key that was
+killed counts as connected for most of a minute."""
+
+
+class Met(NamedTuple):
+    """What is known of a node that was greeted."""
+
+    client: int | None
+    """Whose it says it is."""
+    welcome: bool
+    reason: str
+    """Why not; empty also if nobody knows yet."""
+    since: float
 
 
 class Fleet:
@@ -25,27 +46,37 @@ class Fleet:
     raise `carrier.LostError`; `reconnect` helps."""
 
     def __init__(
-        self, connect: Callable[[], Carrier], keys: Mapping[int, bytes] | None, tell: Tell
+        self,
+        connect: Callable[[], Carrier],
+        keys: Mapping[int, bytes] | None,
+        tell: Tell,
+        greet: Greet,
     ) -> None:
         """Args:
         connect: makes a carrier, and starts all that it needs.
         keys: every client's public key; None: each node is believed to be whose it says.
         tell: is told in a line who comes and who goes.
+        greet: makes what a new node is told.
         """
+        self._greet = greet
         self._connect = connect
         self._owners = None if keys is None else {key: client for client, key in keys.items()}
         self._tell = tell
         self._there: set[int] = set()
-        self._claims: dict[int, int | None] = {}
-        """By node, without keys: whose it says it is; None: nobody's here."""
-        self._introductions: dict[str, int] = {}
+        self._met: dict[int, Met] = {}
+        """By node."""
+        self._welcome: set[int] = set()
+        """Clients with keys that can take part: one that trains for a server that was lost is too
+        busy to say so again."""
+        self._greetings: dict[str, int] = {}
+        """Nodes that have not answered yet."""
         self._carrier = connect()
 
     def reconnect(self) -> None:
         """Makes a new carrier in the place of one that is lost, and waits for those to come back
         who were there."""
         self._carrier.close()
-        self._claims, self._introductions = {}, {}
+        self._met, self._greetings = {}, {}
         self._carrier = self._connect()
         self.wait(self._there, len(self._there), RETURNING)
 
@@ -53,14 +84,15 @@ class Fleet:
         """As `Carrier.push`."""
         return self._carrier.push(parcels)
 
-    def pull(self, ids: Collection[str]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
         """As `Carrier.pull`."""
         return self._carrier.pull(ids)
 
     def connected(self) -> dict[int, int]:
         """The node of each client that is connected now."""
         nodes = self._carrier.nodes()
-        found = self._by_claims(nodes) if self._owners is None else self._by_keys(nodes)
+        self._meet(nodes)
+        found = self._by_claims() if self._owners is None else self._by_keys(nodes)
         for client in sorted(self._there ^ found.keys()):
             came = client in found
             self._tell(
@@ -101,25 +133,58 @@ class Fleet:
         """Ends the carrier."""
         self._carrier.close()
 
+    def _meet(self, nodes: Mapping[int, bytes]) -> None:
+        """Greets who is new, and hears who has answered."""
+        now = time.monotonic()
+        self._met = {node: met for node, met in self._met.items() if node in nodes}
+        lost = {n for n, met in self._met.items() if met.client is None and now > met.since + AGAIN}
+        known = ({*self._met} - lost) | {*self._greetings.values()}
+        if new := [node for node in nodes if node not in known]:
+            ids = self._carrier.push([self._greet(node, "") for node in new])
+            self._greetings |= dict(zip(ids, new, strict=True))
+        if not self._greetings:
+            return
+        for answer in self._carrier.pull(dict.fromkeys(self._greetings, LARGEST)):
+            node = self._greetings.pop(answer.id, None)
+            if node is None or answer.node not in (node, None):
+                continue
+            met, before = _met(answer, now), self._met.get(node)
+            self._met[node] = met
+            if met.reason and (before is None or before.reason != met.reason):
+                who = "a node" if met.client is None else f"client {met.client}"
+                self._tell(f"{who} cannot take part: {met.reason}")
+
     def _by_keys(self, nodes: Mapping[int, bytes]) -> dict[int, int]:
         assert self._owners is not None
         keys = {node: normalised(key) for node, key in nodes.items()}
-        return {self._owners[key]: node for node, key in keys.items() if key in self._owners}
+        found = {self._owners[key]: node for node, key in keys.items() if key in self._owners}
+        for client, node in found.items():
+            if (met := self._met.get(node)) is not None:
+                (self._welcome.add if met.welcome else self._welcome.discard)(client)
+        return {client: node for client, node in found.items() if client in self._welcome}
 
-    def _by_claims(self, nodes: Mapping[int, bytes]) -> dict[int, int]:
+    def _by_claims(self) -> dict[int, int]:
         """Whoever came first has the number until it is gone."""
-        asked = {*self._claims, *self._introductions.values()}
-        if new := [node for node in nodes if node not in asked]:
-            ids = self._carrier.push([Parcel(node, b"", INTRODUCTION) for node in new])
-            self._introductions |= dict(zip(ids, new, strict=True))
-        if self._introductions:
-            for answer in self._carrier.pull(self._introductions):
-                node = self._introductions.pop(answer.id, None)
-                if node is not None and answer.node in (node, None):
-                    self._claims[node] = answer.client
-        self._claims = {node: c for node, c in self._claims.items() if node in nodes}
         found: dict[int, int] = {}
-        for node, client in self._claims.items():
-            if client is not None:
-                found.setdefault(client, node)
+        for node, met in self._met.items():
+            if met.client is None or not met.welcome:
+                continue
+            if found.setdefault(met.client, node) == node:
+                continue
+            if time.monotonic() > met.since + TAKEN:
+                reason = f"client {met.client} is connected already, from elsewhere"
+                self._met[node] = met._replace(welcome=False, reason=reason)
+                (id,) = self._carrier.push([self._greet(node, reason)])
+                self._greetings[id] = node
         return found
+
+
+def _met(answer: Answer, now: float) -> Met:
+    """What a node's answer to a greeting says."""
+    if isinstance(answer.content, str):
+        return Met(None, False, answer.content, now)
+    try:
+        failure = read_reply(answer.content).failure
+    except MessageError as error:
+        return Met(None, False, str(error), now)
+    return Met(answer.client, not failure, failure, now)

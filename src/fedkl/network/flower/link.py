@@ -40,7 +40,6 @@ class Link:
         self._folder = folder
         self._keys = keys
         self._environment = surroundings(folder / "home")
-        self._registered: set[str] = set()
 
     def connect(self) -> RelayCarrier:
         """Gives what carries messages to the clients.
@@ -81,18 +80,17 @@ class Link:
         files.write_atomically(path, tomli_w.dumps(settings).encode())
 
     def _register(self) -> None:
-        """Tells Flower which keys may connect; those that it knows already are no mistake."""
+        """Tells Flower which keys may connect, every time: it may have been started again. Those
+        that it knows already are no mistake."""
         if self._keys is None:
             return
-        names = {path.stem: path.resolve() for path in self._keys.glob("client-*.pub")}
-        new = [f"{name}={names[name]}" for name in sorted({*names} - self._registered)]
-        if not new:
+        keys = [f"{path.stem}={path.resolve()}" for path in sorted(self._keys.glob("client-*.pub"))]
+        if not keys:
             return
         module = [sys.executable, "-P", "-m", "fedkl.network.flower.registering"]
-        said = self._flower([*module, *new], STARTING + len(new))
+        said = self._flower([*module, *keys], STARTING + len(keys))
         for name, reason in problems_in(said).items():
             raise UserError(f"Flower did not register the key of {name}: {reason}")
-        self._registered |= {*names}
 
     def _relay(self) -> RelayCarrier:
         """Has Flower start the relay, which calls us on a socket."""

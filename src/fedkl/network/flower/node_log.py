@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -79,9 +80,14 @@ class NodeLog:
         return Trouble(f"Flower's SuperNode ended: {_last_line(said)}", passing=True)
 
     def _update(self) -> None:
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            new = file.read()
+        try:
+            with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._read:  # it was cut off, or replaced
+                    self._read = 0
+                file.seek(self._read)
+                new = file.read()
+        except FileNotFoundError:  # until a new one is there
+            self._read, new = 0, b""
         self._read += len(new)
         # A word may have been written in two parts.
         text = (self._end[-_LONGEST_WORDS:] + new).decode(errors="replace")

@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -115,13 +115,16 @@ def _push(grid: Grid, asked: frames.Frame) -> dict[str, Any]:
     return {"ids": [i or "" for i in ids]}
 
 
-def _pull(grid: Grid, ids: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
+def _pull(grid: Grid, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
     try:
-        answers = [_answer(r.metadata.reply_to_message_id, r) for r in grid.pull_messages(ids)]
+        came = grid.pull_messages(list(ids))
+        answers = [_answer(r.metadata.reply_to_message_id, r) for r in came]
     except Exception:
         grid.get_nodes()  # raises if it is the SuperLink that is gone
         # What one client sent may be such that it cannot be read: the others' can.
         answers = [answer for i in ids for answer in _one(grid, i)]
+    # What is too large ends here: `fedkl serve` holds the state of the run, and this nothing.
+    answers = [_limited(answer, ids.get(answer.id, 0)) for answer in answers]
     heads = [
         a._replace(content=None if isinstance(a.content, bytes) else a.content) for a in answers
     ]
@@ -134,6 +137,13 @@ def _one(grid: Grid, i: str) -> list[_Answer]:
     except Exception as error:
         reason = f"its answer cannot be read: {type(error).__name__}: {error}"
         return [_Answer(i, None, None, reason)]
+
+
+def _limited(answer: _Answer, limit: int) -> _Answer:
+    if not isinstance(answer.content, bytes) or len(answer.content) <= limit:
+        return answer
+    size = len(answer.content)
+    return answer._replace(content=f"its answer of {size} bytes is over the limit of {limit}")
 
 
 def _answer(i: str, reply: Message) -> _Answer:

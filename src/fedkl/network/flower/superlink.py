@@ -30,6 +30,11 @@ ENDING = 8.0
 """Seconds that a process has to end by itself."""
 _LINK, _EXEC = "superlink", "superexec"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_WRONG = re.compile(r"(\S+ )?(ERROR|CRITICAL)\b|[\w.]*(Error|Exception)\b|error:")
+"""A line of a log, with a time before its level or without, or the last of a traceback. The word is
+in names of loggers, too, which say that all is well."""
+_TOLD = 2
+"""Lines of a log that a message has."""
 _WILDCARDS = ("0.0.0.0", "::", "")
 
 
@@ -77,7 +82,6 @@ class SuperLink(Link):
 
     def _start(self) -> None:
         self._introduce()
-        self._registered = set()
         secret = self._folder / "secret"
         if not secret.exists():
             files.write_atomically(secret, secrets.token_hex(32).encode(), 0o600)
@@ -133,25 +137,28 @@ class SuperLink(Link):
                 socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
                 return
             time.sleep(0.05)
-        raise UserError(f"Flower's server did not listen within {STARTING:g} s; {self._see(_LINK)}")
+        said = self._said(_LINK)
+        raise UserError(f"Flower's server did not listen within {STARTING:g} s; {said}")
 
     def problem(self) -> str | None:
         """What has ended that should not."""
         for name, process in self._processes.items():
             if process.poll() is not None:
-                return f"Flower's {name} has ended; {self._see(name)}"
+                return f"Flower's {name} has ended; {self._said(name)}"
         return None
 
     def advice(self) -> str:
         """What to look at if the relay does not come up."""
-        return self._see(_EXEC)
+        return self._said(_EXEC)
 
-    def _see(self, name: str) -> str:
-        """Where to read more, and what seems to be wrong."""
+    def _said(self, name: str) -> str:
+        """What is in its log, for who may not have the log any more: the last that it calls an
+        error; else its last lines."""
         text = _COLOURS.sub("", self._log(name).read_text(encoding="utf-8", errors="replace"))
-        wrong = [line for line in text.splitlines() if "error" in line.lower()]
-        said = f" ({shortened(wrong[-1])})" if wrong else ""
-        return f"see {self._log(name)}{said}"
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        wrong = [line for line in lines if _WRONG.match(line)]
+        told = " | ".join(shortened(line) for line in (wrong or lines)[-_TOLD:])
+        return f"{name}.log ends with: {told or 'nothing'}"
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"

@@ -59,6 +59,7 @@ class SuperNode:
             UserError: the folder cannot be used.
         """
         self._end(0.0)
+        (self.place.folder / asking.REFUSED).unlink(missing_ok=True)
         asking.private_folder(self._folder)
         asking.private_folder(self._folder / "home")
         write_place(self._folder / "place.json", self.place)
@@ -101,6 +102,13 @@ class SuperNode:
         """What is wrong with it, in a sentence; None: nothing that its log knows of."""
         trouble = self.trouble()
         return trouble.sentence if trouble else None
+
+    def refusal(self) -> str | None:
+        """Why the client cannot take part in what the server does, if that was found out."""
+        try:
+            return (self.place.folder / asking.REFUSED).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
 
     def stop(self) -> None:
         """Ends it, all that it started, and the client's resident process."""

@@ -46,8 +46,10 @@ class Supervisor:
         """Whether it is connected, after what has to be done was done.
 
         Raises:
-            UserError: it was never connected, and will not be.
+            UserError: it was never connected, and will not be; or the client cannot take part.
         """
+        if (why := self._node.refusal()) is not None:
+            raise UserError(f"cannot take part in what {self._node.address} trains: {why}")
         now = time.monotonic()
         if self._again is not None:
             if now >= self._again:

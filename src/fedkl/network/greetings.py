@@ -1,0 +1,92 @@
+"""What a server says to whoever connects, before it asks for anything: what both must share.
+
+A client that cannot take part says so at once, to the server and to whoever started it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedkl.config import Config
+from fedkl.network import LARGEST, wire
+from fedkl.network.requests import Spaces, check_federation, read_spaces, spaces_of
+from fedkl.network.wire import MessageError
+
+KIND = "greeting"
+ALGORITHM, WORLD = "algorithm", "world"
+
+
+class Greeting(NamedTuple):
+    """What a server says of itself."""
+
+    federation: str
+    """As `new_federation` makes it, once for a run."""
+    fedkl: str
+    """Its version."""
+    config: str
+    """The config as TOML."""
+    spaces: Spaces
+    sources: dict[str, str]
+    """As `sources_of` gives them."""
+    refusal: str
+    """Why the client cannot take part, for what only the server knows; empty: it can."""
+
+
+def greeting_of(config: Config, text: str, federation: str, refusal: str) -> Greeting:
+    """What the server of a config says."""
+    spaces = spaces_of(config.world)
+    return Greeting(federation, version(), text, spaces, sources_of(config), refusal)
+
+
+def version() -> str:
+    """Of this package."""
+    return metadata.version("fedkl")
+
+
+def sources_of(config: Config) -> dict[str, str]:
+    """Checksums of the files in which the classes are that both sides run, also plugins."""
+    return {ALGORITHM: _source(config.algorithm), WORLD: _source(config.world)}
+
+
+def write_greeting(greeting: Greeting, limit: int = LARGEST) -> bytes:
+    """The greeting as bytes.
+
+    Raises:
+        MessageError: it is too large.
+    """
+    return wire.pack(KIND, greeting._asdict() | {"spaces": list(greeting.spaces)}, {}, limit)
+
+
+def read_greeting(data: bytes, limit: int = LARGEST) -> Greeting:
+    """The greeting that bytes are.
+
+    Raises:
+        MessageError: they are none.
+    """
+    header, _ = wire.unpack(KIND, data, limit)
+    wire.check_names(header, Greeting._fields)
+    sources = header["sources"]
+    if not isinstance(sources, dict):
+        raise MessageError("sources are not a table")
+    wire.check_names(sources, (ALGORITHM, WORLD))
+    return Greeting(
+        federation=check_federation(wire.text(header, "federation")),
+        fedkl=wire.shortened(wire.text(header, "fedkl")),
+        config=wire.text(header, "config"),
+        spaces=read_spaces(header["spaces"]),
+        sources={name: wire.text(sources, name) for name in sources},
+        refusal=wire.shortened(wire.text(header, "refusal")),
+    )
+
+
+def _source(thing: Any) -> str:
+    """Empty if there is no file: it was typed into a notebook."""
+    try:
+        path = inspect.getsourcefile(type(thing))
+        return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except (TypeError, OSError):
+        return ""

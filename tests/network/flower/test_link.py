@@ -1,0 +1,26 @@
+"""A SuperLink of somebody else's, with somebody else in the place of Flower's commands."""
+
+import socket
+
+from fedkl.network import keys
+from fedkl.network.flower.carrier import RelayCarrier
+from fedkl.network.flower.link import Link
+
+
+def test_a_superlink_that_was_started_again_is_told_the_keys_again(tmp_path, monkeypatch):
+    keys.make(tmp_path / "keys", 2)
+    (tmp_path / "flower").mkdir(mode=0o700)
+    link = Link(tmp_path / "flower", "127.0.0.1:9", tmp_path / "keys")
+    registered = []
+
+    def flower(command, seconds):
+        registered.append([argument.partition("=")[0] for argument in command[4:]])
+        return ""
+
+    monkeypatch.setattr(link, "_flower", flower)
+    carrier = RelayCarrier(socket.socket(), lambda: None)
+    monkeypatch.setattr(link, "_relay", lambda: carrier)
+    link.connect()
+    link.connect()
+    carrier.close()
+    assert registered == [["client-0", "client-1"]] * 2

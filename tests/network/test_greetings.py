@@ -1,0 +1,44 @@
+"""What a server says first, as bytes."""
+
+import pytest
+
+from fedkl.network import greetings, wire
+from fedkl.network.greetings import KIND, greeting_of, read_greeting, sources_of, write_greeting
+from fedkl.network.requests import new_federation
+from fedkl.network.wire import MessageError
+
+
+@pytest.fixture
+def greeting(tiny):
+    return greeting_of(tiny(), "a = 1", new_federation(), "no")
+
+
+def test_what_is_written_is_read(greeting):
+    data = write_greeting(greeting)
+    assert wire.kind_of(data) == KIND
+    assert read_greeting(data) == greeting
+    assert greeting.fedkl == greetings.version()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"federation": "../x"}, {"fedkl": 1}, {"config": None}, {"spaces": [1, 2]},
+        {"sources": []}, {"sources": {"algorithm": ""}}, {"refusal": 0}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(greeting, changes):
+    header = greeting._asdict() | {"spaces": list(greeting.spaces)} | changes
+    with pytest.raises(MessageError):
+        read_greeting(wire.pack(KIND, header, {}))
+
+
+def test_sources_are_those_of_both_sides_and_tell_algorithms_apart(tiny):
+    fedkl, fedavg = sources_of(tiny("fedkl")), sources_of(tiny("fedavg"))
+    assert fedkl["world"] == fedavg["world"] != ""
+    assert fedkl["algorithm"] != fedavg["algorithm"]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 20, b"\xff" * 40, wire.pack("state", {}, {})[:-1]])
+def test_bytes_that_say_nothing_are_no_greeting(data):
+    assert wire.kind_of(data) != KIND
