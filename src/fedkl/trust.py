@@ -92,17 +92,22 @@ def agree(run: str | Path) -> None:
     remember(RunDirectory.open(Path(run)).config())
 
 
+def unknown(config: Mapping[str, Any]) -> list[str]:
+    """The code that a config names and that nobody has agreed to, as people are shown it."""
+    code = code_of(config)
+    known = _trusted() if code else set()
+    return [one.what for one in code if one.mark not in known]
+
+
 def require(config: Mapping[str, Any], run: Path) -> None:
     """Sees to it that the code that a run's config names may be run.
 
     Raises:
         UnknownCodeError: nobody has agreed to some of it; the sentence shows which.
     """
-    code = code_of(config)
-    known = _trusted() if code else set()
-    if unknown := [one.what for one in code if one.mark not in known]:
+    if what := unknown(config):
         raise UnknownCodeError(
-            f"{run} runs code that you have not agreed to: {', '.join(unknown)}; look at it, then "
+            f"{run} runs code that you have not agreed to: {', '.join(what)}; look at it, then "
             f"agree by `fedkl check {shlex.quote(str(run))} --trust-plugins`"
         )
 

@@ -1,6 +1,7 @@
 """A client answers every message: with a result, or with one sentence."""
 
 import itertools
+import tomllib
 from dataclasses import replace
 
 import jax
@@ -215,6 +216,17 @@ def test_files_that_a_server_names_are_not_run(tiny, tmp_path):
         Resident(tmp_path / "0", 0).answer(write_request(request._replace(config=config)))
     )
     assert reply.failure == ""
+
+
+def test_modules_that_a_server_names_are_not_imported(tiny, tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text("raise RuntimeError('it was run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    request = read_request(Server(tiny()).request(Evaluate(2, True)))
+    mapping = tomllib.loads(request.config)
+    mapping["world"] = {"name": "gymnasium", "id": "theirs:Arm-v0"}
+    told = request._replace(config=tomli_w.dumps(mapping))
+    reply = read_reply(Resident(tmp_path / "0", 0).answer(write_request(told)))
+    assert "of the module theirs, which nobody has agreed to run here" in reply.failure
 
 
 def test_an_error_is_one_line_and_the_client_lives_on(tiny, tmp_path, registered, capsys, remote):

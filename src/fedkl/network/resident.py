@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from fedkl import trust
 from fedkl.arrays import from_arrays, to_arrays
 from fedkl.clients.state import ClientState, Model, Task, problem_with_state
 from fedkl.clients.work import Train
@@ -261,9 +262,14 @@ def _read(text: str, world: Mapping[str, Any] | None) -> Config:
         mapping = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RefusalError("the config is not TOML") from error
-    # Files that a server names would be somebody else's code.
+    # Files and modules that a server names would be somebody else's code.
     mapping["plugins"] = []
     if world is None:
+        if unknown := trust.unknown(mapping):
+            raise RefusalError(
+                f"the world is of {unknown[0]}, which nobody has agreed to run here; a client may "
+                "name its own (--params)"
+            )
         return from_mapping(mapping)
     theirs = mapping.get("world")
     config = from_mapping({**mapping, "world": dict(world)})
