@@ -1,5 +1,6 @@
 """Parts of work and the actors that they are handed to: what waits, what is lost, who is there."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -117,7 +118,7 @@ def opening_of(config, **others):
 
 @pytest.fixture
 def light(cluster, monkeypatch):
-    """Makes actors that do nothing, at once; the clock stands still."""
+    """Makes actors that do nothing, at once; a second goes by with every look at the clock."""
 
     class Light:
         def open(self, opening, cpus):
@@ -133,7 +134,7 @@ def light(cluster, monkeypatch):
     made = []
 
     def make(cpus=1):
-        made.append(Actors(None, Crew(1, cpus), None, lambda: 0.0))
+        made.append(Actors(None, Crew(1, cpus), None, itertools.count(0.0).__next__))
         return made[-1]
 
     yield make
