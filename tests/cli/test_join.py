@@ -140,7 +140,7 @@ def test_nobody_there_is_said(capsys, folder, options):
 @pytest.mark.parametrize(
     ("option", "text", "problem"),
     [
-        ("--params", None, "cannot be read"),
+        ("--params", None, "cannot read"),
         ("--params", "[other]", "has no table [world]"),
         ("--plugin", None, "is not a file"),
         ("--plugin", "1 / 0", "fails: ZeroDivisionError: division by zero"),

@@ -59,7 +59,7 @@ def test_a_world_of_a_plugin_is_fine(write):
 
 
 def test_files_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot read"):
         try_files(tmp_path / "none.toml", [])
     with pytest.raises(UserError, match="is not a file"):
         try_files(None, [tmp_path / "none.py"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tomllib
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +37,7 @@ from fedkl.network.replies import Reply, write_reply
 from fedkl.network.requests import Request, Spaces, read_request, spaces_of
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.plugins import load_plugin
-from fedkl.runs import files
+from fedkl.runs import files, strict_toml
 from fedkl.server.starting import first_states, params_of, task_of
 from fedkl.settings import build
 from fedkl.worlds import Remote, SharedWorld
@@ -259,8 +258,8 @@ def _logged(error: Exception) -> str:
 def _read(text: str, world: Mapping[str, Any] | None) -> Config:
     """The server's config as it is on this client."""
     try:
-        mapping = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        mapping = strict_toml.parse(text)
+    except ValueError as error:
         raise RefusalError("the config is not TOML") from error
     # Files and modules that a server names would be somebody else's code.
     mapping["plugins"] = []

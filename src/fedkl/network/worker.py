@@ -14,7 +14,6 @@ import socket
 import sys
 import threading
 import time
-import tomllib
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fedkl.errors import UserError
 from fedkl.network import LARGEST, asking
 from fedkl.network.asking import Place
+from fedkl.runs import strict_toml
 
 if TYPE_CHECKING:
     from fedkl.network.resident import Resident
@@ -125,10 +125,7 @@ def own_world(path: Path | None) -> dict[str, Any] | None:
     """
     if path is None:
         return None
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("world")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"the client's world {path} cannot be read: {error}") from error
+    table = strict_toml.read(path).get("world")
     if not isinstance(table, dict):
         raise UserError(f"the client's world {path} has no table [world]")
     return table

@@ -23,6 +23,7 @@ from fedkl.network.checks import address_of
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.link import STARTING, Link
 from fedkl.network.flower.only_ours import write_command
+from fedkl.network.flower.surroundings import start
 from fedkl.network.wire import shortened
 from fedkl.runs import files
 
@@ -108,23 +109,11 @@ class SuperLink(Link):
         self._run(_EXEC, ["flower-superexec", *starter, *shared], only)
 
     def _run(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
-        """Starts a process as the leader of a group: Ctrl-C is for us, and we end it."""
+        """Starts one of Flower's commands, which ends with this process."""
         attached = [sys.executable, "-P", "-m", "fedkl.network.flower.attached", str(os.getpid())]
         program = str(Path(sys.executable).with_name(command[0]))
-        with files.explain_os_errors("write", self._log(name)):
-            log = files.open_to_write(self._log(name), append=True, mode=0o600)
-        try:
-            self._processes[name] = subprocess.Popen(
-                [*attached, program, *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=self._folder,
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
+        whole = [*attached, program, *command[1:]]
+        self._processes[name] = start(whole, self._log(name), environment)
 
     def _wait(self) -> None:
         """Until it listens."""

@@ -17,8 +17,7 @@ from fedkl.network.flower import shim, zygote
 from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.node_log import NodeLog, Trouble
 from fedkl.network.flower.place_file import VARIABLE, write_place
-from fedkl.network.flower.surroundings import surroundings
-from fedkl.runs import files
+from fedkl.network.flower.surroundings import start, surroundings
 
 LOG = "supernode.log"
 ENDING = 6.0
@@ -67,22 +66,9 @@ class SuperNode:
         environment[shim.FULL_PATH] = environment["PATH"]
         environment["PATH"] = str(zygote.write_shims(self._folder, FORKED, REFUSED))
         environment[VARIABLE] = str(self._folder / "place.json")
-        with files.explain_os_errors("write", self.log):
-            log = files.open_to_write(self.log, append=True, mode=0o600)
-        self._said = NodeLog(self.log, os.fstat(log).st_size)
-        try:
-            self._process = subprocess.Popen(
-                [*_LAUNCH, str(os.getpid()), str(self._folder), *self._arguments()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=self._folder,
-                # Ctrl-C is for us, and all of it can be ended as one group.
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
+        self._said = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
+        command = [*_LAUNCH, str(os.getpid()), str(self._folder), *self._arguments()]
+        self._process = start(command, self.log, environment)
 
     def alive(self) -> bool:
         """Whether Flower's process runs; it may be without a connection."""

@@ -1,10 +1,14 @@
-"""The environment of every process of Flower's, on the server's side and on a client's."""
+"""How every process of Flower's is started, on the server's side and on a client's."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from fedkl.runs import files
 
 POLLING = 0.05
 """Seconds between two looks for work of the process that starts apps."""
@@ -30,3 +34,32 @@ def surroundings(home: Path) -> dict[str, str]:
         # What lies in the current folder is not ours to import.
         "PYTHONSAFEPATH": "1",
     }
+
+
+def start(
+    command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Starts a process as the leader of a group: Ctrl-C is for us, and all of it ends as one.
+
+    Args:
+        command: what it runs.
+        log: what it says is added to this file, in whose folder it works; nobody else may read it.
+        environment: its variables.
+
+    Raises:
+        UserError: the log cannot be written.
+    """
+    with files.explain_os_errors("write", log):
+        output = files.open_to_write(log, append=True, mode=0o600)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            cwd=log.parent,
+            start_new_session=True,
+        )
+    finally:
+        os.close(output)
