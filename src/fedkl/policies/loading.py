@@ -17,7 +17,7 @@ from fedkl.policies.policy import Policy
 from fedkl.policies.spaces import Spaces
 from fedkl.runs import RunDirectory, Saved, is_served
 from fedkl.runs.missing import require_checkpoints, say_missing_best
-from fedkl.runs.origins import decode, differences, listed, settings_of
+from fedkl.runs.origins import decode, differences, refusal, settings_of
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.actuators import Numbers
 
@@ -123,10 +123,7 @@ def _check_origin(
     except ValueError as error:
         raise UserError(f"{directory.path}: the checkpoint of round {round}: {error}") from error
     if origin is not None and (changes := differences(origin.config, settings_of(values))):
-        raise UserError(
-            f"{directory.path}: the checkpoint of round {round} was made with something else: "
-            f"{listed(changes)}; put it back, or accept the changes"
-        )
+        raise refusal(directory.path, round, changes)
 
 
 def _check_client(directory: RunDirectory, settings: _Settings, client: int | None) -> None:
