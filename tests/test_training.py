@@ -199,8 +199,14 @@ def test_a_checkpoint_of_another_config_is_refused(tiny, tmp_path):
     run = unbroken(tiny(), tmp_path / "run")
     other = tiny(learner__hidden=[9]).mapping()
     (run.path / "config.toml").write_text(tomli_w.dumps(other))
-    with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml: model\.policy\."):
+    said = r"the checkpoint of round 3 was made with something else: learner\.hidden was .*, is \[9\]"
+    with pytest.raises(fedkl.UserError, match=said):
         training.load(run, loud)
+    with pytest.raises(fedkl.UserError, match=said):
+        training.go_on(run, loud, loud)
+    # Accepting does not make it fit.
+    with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml: model\.policy\."):
+        training.load(run, loud, accept=True)
 
 
 def test_two_processes_cannot_train_the_same_run(tiny, tmp_path):

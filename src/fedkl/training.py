@@ -23,7 +23,7 @@ from fedkl.restoring import restore
 from fedkl.runs import MetricsLog, RunDirectory
 from fedkl.runs.metrics import told
 from fedkl.runs.missing import require_checkpoints, say_missing_best
-from fedkl.runs.origins import Origin, listed
+from fedkl.runs.origins import Origin, listed, refusal
 from fedkl.runs.records import require_sensible
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
@@ -138,19 +138,18 @@ def _restore(
     accept: bool = False,
 ) -> _Start:
     now = origin_of(run.config(), federation.config)
-    before = restore(run, federation, warn, until, best)
+
+    def require_same(before: Origin, round: int) -> None:
+        if not accept and (changes := before.differences(now)):
+            raise refusal(run.path, round, changes)
+
+    before = restore(run, federation, warn, require_same, until, best)
     done = int(federation.state.round)
     if before is None:
         if done > 0:
             warn(f"{run.path} was made by a fedkl that wrote down no origin: nothing is compared")
         return _Start(now, now.rounds)
-    changes = before.differences(now)
-    if changes and not accept:
-        raise UserError(
-            f"{run.path}: the checkpoint of round {done} was made with something else: "
-            f"{listed(changes)}; put it back, or say --accept-changes"
-        )
-    if changes:
+    if changes := before.differences(now):
         warn(f"accepted from round {done} on: {listed(changes)}")
     if newer := before.newer_versions(now):
         warn(f"{run.path} was made by other versions, results may differ from here on: {newer}")
