@@ -61,6 +61,10 @@ def create(config: Config, path: Path) -> RunDirectory:
     return run
 
 
+class OtherRounds(str):
+    """A warning that a run has other rounds than it was to have; not for whoever asked for it."""
+
+
 def lengthen(run: RunDirectory, rounds: int) -> None:
     """Makes a run longer: from now on its config asks for so many rounds.
 
@@ -74,7 +78,7 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
         from_mapping(config)  # what is wrong in it is not to be written again
         done = run.metrics.count()
         if rounds < done:
-            raise UserError(f"--rounds must be at least {done}, which {run.path} has, not {rounds}")
+            raise UserError(f"rounds must be at least {done}, which {run.path} has, not {rounds}")
         longer = {**config, "federation": {**config.get("federation", {}), "rounds": rounds}}
         from_mapping(longer)
         if longer != config:
@@ -203,7 +207,7 @@ def go_on(
         ended = ended if type(ended) is int else 0
         require_checkpoints(run, done, logged, ended, config.checkpoint.every, warn)
         if planned != rounds:
-            warn(f"federation.rounds was {planned}, is {rounds}")
+            warn(OtherRounds(f"federation.rounds was {planned}, is {rounds}"))
         # One of fewer rounds is from before the run was made longer, and is written again.
         if finished and before is not None and ended in (0, done):
             if before.get("log", origin.log) != origin.log:

@@ -391,3 +391,10 @@ def test_a_run_whose_config_was_edited_is_refused_and_the_way_on_is_named(tiny, 
     with pytest.raises(fedkl.UserError, match=rf"{said} \(in Python accept_changes=True\)"):
         load(run.path)
     assert load(run.path, accept_changes=True).round == 3
+
+
+def test_a_client_that_is_no_number_is_refused(scramble):
+    made = scramble(federation__observation_statistics="local")
+    with pytest.raises(fedkl.UserError, match="client must be from 0 to 3, not 'a'"):
+        load(made.run.path, client="a")
+    assert load(made.run.path, client=np.int64(1)).round == 3

@@ -22,6 +22,7 @@ from fedkl.runs import Callback, RunDirectory, TensorBoardSink, is_served
 from fedkl.runs.comparison import runs_in
 from fedkl.runs.records import is_number
 from fedkl.server.loop import Federation
+from fedkl.training import Warn
 from fedkl.tuning.d_global import is_measurement
 from fedkl.tuning.plan import is_tuning
 from fedkl.worlds import SharedWorld
@@ -77,16 +78,21 @@ def resume(options: argparse.Namespace) -> None:
         _lengthen(run, options)
         return network.resume(run, options)
     with cluster.engine(options) as engine_for:
-        _lengthen(run, options)
+        tell = _lengthen(run, options)
+        chosen = config.of_run(run)
         callbacks = [Bar(options.until), *sinks_of(options)]
-        running.resume(run.path, callbacks, options.until, warn, engine_for, options.accept_changes)
+        with Federation(chosen, engine_for(chosen)) as federation:
+            running.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
     conclude(run)
 
 
-def _lengthen(run: RunDirectory, options: argparse.Namespace) -> None:
-    """Makes a run as long as the options want it; after all that may be wrong with them."""
-    if options.rounds is not None:
-        training.lengthen(run, options.rounds)
+def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
+    """Makes a run as long as the options want it; after all that may be wrong with them.
+
+    Returns:
+        What is told of what is wrong from then on.
+    """
+    return warn if options.rounds is None else running.lengthen(run, options.rounds, warn)
 
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:

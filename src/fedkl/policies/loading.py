@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedkl.arguments import run_path
 from fedkl.errors import UserError
 from fedkl.policies import spaces as spaces_file
 from fedkl.policies.policy import Policy
@@ -64,7 +65,7 @@ def load(
         UserError: the directory is not a run, has no checkpoint yet, or none that fits; there is no
             such client, or what it keeps is not here; the checkpoint was made with another config.
     """
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(run_path(run))
     values = directory.config()
     settings = _settings(directory.path, values)
     _check_client(directory, settings, client)
@@ -135,8 +136,8 @@ def _check_client(directory: RunDirectory, settings: _Settings, client: int | No
                 f"client from 0 to {settings.clients - 1}"
             )
         return
-    if not 0 <= client < settings.clients:
-        raise UserError(f"client must be from 0 to {settings.clients - 1}, not {client}")
+    if not isinstance(client, int | np.integer) or not 0 <= client < settings.clients:
+        raise UserError(f"client must be from 0 to {settings.clients - 1}, not {client!r}")
     if own is not None and is_served(directory.path):
         raise UserError(
             f"client {client} of {directory.path} keeps {own} on its own disk: the server has "
