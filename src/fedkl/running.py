@@ -167,3 +167,6 @@ def go_on(
     """
     with telling(callbacks, run) as tell:
         training.go_on(run, tell, warn, federation, until, accept_changes)
+    done = int(federation.state.round)
+    if until is not None and until < done:
+        warn(f"{run.path} is at round {done} already, which is beyond round {until}")

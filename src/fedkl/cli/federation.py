@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedkl import compare, compilation, config, running, training, trust
+from fedkl import compare, compilation, config, presets, running, training, trust
 from fedkl.cli import cluster, comparing, console, filming, output, reproduce, tuning
 from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
@@ -80,10 +81,12 @@ def resume(options: argparse.Namespace) -> None:
     with cluster.engine(options) as engine_for:
         tell = _lengthen(run, options)
         chosen = config.of_run(run)
-        callbacks = [Bar(options.until), *sinks_of(options)]
+        callbacks = [bar := Bar(options.until), *sinks_of(options)]
         with Federation(chosen, engine_for(chosen)) as federation:
             running.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
     conclude(run)
+    if not bar.moved and run.summary() is not None:
+        console.out.print(f"{run.path} is finished; --rounds N trains longer", soft_wrap=True)
 
 
 def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
@@ -164,7 +167,11 @@ def sinks_of(options: argparse.Namespace) -> list[Callback]:
 
 
 class Bar(Callback):
-    """Shows a run as it trains."""
+    """Shows a run as it trains.
+
+    Attributes:
+        moved: whether there was a round to show.
+    """
 
     def __init__(
         self,
@@ -175,6 +182,7 @@ class Bar(Callback):
         until: the round after which training stops.
         shown: is given the bar, for whoever has something to show beside it.
         """
+        self.moved = False
         self._until = until
         self._shown = shown
         self._open = contextlib.ExitStack()
@@ -191,6 +199,7 @@ class Bar(Callback):
 
     def on_round(self, record: Mapping[str, Any]) -> None:
         assert self._progress is not None
+        self.moved = True
         self._progress.show(record)
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
@@ -200,7 +209,7 @@ class Bar(Callback):
 def conclude(run: RunDirectory) -> None:
     """Says what a run came to."""
     chosen = from_mapping(run.config())
-    label = f"{chosen.preset} {chosen.algorithm.name} seed {chosen.seed}"
+    label = f"{_trained(chosen)} {chosen.algorithm.name} seed {chosen.seed}"
     rounds = chosen.federation.rounds
     if (summary := summary_of(run)) is None:
         console.out.print(
@@ -218,6 +227,17 @@ def conclude(run: RunDirectory) -> None:
     if again := summary["refused_again_and_again"]:
         worst = ", ".join(f"client {c['client']} ({c['times']} rounds)" for c in again[:5])
         warn(f"refused again and again: {worst}; see `rejected` in {run.metrics.path}")
+
+
+def _trained(chosen: config.Config) -> str:
+    """The preset of a run, and its world if that is not the preset's own."""
+    try:
+        own = reduce(presets.merged, presets.layers(chosen.preset).values())
+    except UserError:  # a file of the user's that is gone by now
+        return chosen.preset
+    world = chosen.world.name
+    same = presets.table(own, "world").get("name", world) == world
+    return chosen.preset if same else f"{world} from {chosen.preset}"
 
 
 def summary_of(run: RunDirectory) -> dict[str, Any] | None:
