@@ -390,7 +390,8 @@ def test_a_run_whose_config_was_edited_is_refused_and_the_way_on_is_named(tiny, 
     said = "seed was 0, is 9; put it back, or accept the changes with --accept-changes"
     with pytest.raises(fedkl.UserError, match=rf"{said} \(in Python accept_changes=True\)"):
         load(run.path)
-    assert load(run.path, accept_changes=True).round == 3
+    policy = load(run.path, accept_changes=True)
+    assert (policy.round, policy.run) == (3, run.path)
 
 
 def test_a_client_that_is_no_number_is_refused(scramble):

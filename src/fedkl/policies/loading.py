@@ -86,7 +86,7 @@ def load(
     if row is not None and not own and settings.personal != "none":
         raise UserError(f"client {row} of {directory.path} has not taken part in a round yet")
     try:
-        return Policy(_actor(settings, spaces, saved, own), spaces, saved.round)
+        return Policy(_actor(settings, spaces, saved, own), spaces, saved.round, directory.path)
     except ValueError as error:
         raise UserError(
             f"{directory.path}: the checkpoint of round {saved.round} does not fit the run: {error}"
