@@ -155,8 +155,8 @@ def _results(
     rows = [
         [
             _named(row.label, shades[row.label], row.finished),
-            str(row.seeds),
             _estimate(row.final),
+            str(row.seeds),
             _estimate(row.worst_client),
             _estimate(row.drop),
             _estimate(row.best),
@@ -168,7 +168,7 @@ def _results(
         ]
         for row in table(runs, target)
     ]
-    header = ["Algorithm", "Seeds", "Final return", "Worst client", "Largest drop", "Best"]
+    header = ["Algorithm", "Final return", "Seeds", "Worst client", "Largest drop", "Best"]
     header += ["Rounds to target", "MB to target", "Seconds to target", "Seconds a run"]
     header.append("MB down / up a round")
     parts = [html_table(header, rows)]
