@@ -12,6 +12,7 @@ env: .venv/.complete
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
+	@echo 'for the command fedkl: . .venv/bin/activate'
 
 # Three algorithms on heterogeneous Reacher, side by side; going on where it was stopped.
 demo: env

@@ -222,3 +222,8 @@ def test_every_setting_has_a_line_of_help():
     for group in (*groups, *links):
         for field in dataclasses.fields(group):
             assert field.metadata["help"], field.name
+
+
+def test_settings_that_are_no_dict_are_refused():
+    with pytest.raises(fedkl.UserError, match=r"set must be a dict such as .*, not \['a=b'\]"):
+        fedkl.preset("probe-point", set=["a=b"])

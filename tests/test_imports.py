@@ -7,6 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 BOTTOM = {
+    "arguments",
     "arrays",
     "caching",
     "compilation",

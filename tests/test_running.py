@@ -95,3 +95,55 @@ def test_a_federation_uses_the_compilation_cache_without_being_asked(tmp_path):
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == [f"None {tmp_path / 'fedkl'}", "mine"]
+
+
+def test_a_finished_run_is_trained_longer_and_nobody_is_told_what_they_asked_for(tiny, tmp_path):
+    path = fedkl.train(tiny(), tmp_path / "run")
+    heard = Heard()
+    fedkl.resume(path, [heard], rounds=4)  # a warning would be an error
+    assert heard.rounds == [4]
+    with pytest.raises(fedkl.UserError, match=r"^rounds must be at least 4, which .* has, not 3$"):
+        fedkl.resume(path, rounds=3)
+
+
+class Duck:
+    def on_round(self, record):
+        """The only hook it has."""
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "said"),
+    [
+        ([3], r"a callback must be an object of what derives from fedkl\.Callback, not 3"),
+        ([Duck()], r"a callback must be an object of what derives from fedkl\.Callback, not <"),
+        ([Heard], r"a callback must be an object of what derives from fedkl\.Callback, not <class"),
+        (print, r"callbacks must be a list of what derives from fedkl\.Callback, not <built-in"),
+    ],
+)
+def test_what_is_no_callback_is_refused_before_anything_is_written(tiny, tmp_path, callbacks, said):
+    with pytest.raises(fedkl.UserError, match=said):
+        fedkl.train(tiny(), tmp_path / "run", callbacks)
+    assert list(tmp_path.iterdir()) == []
+    RunDirectory.create(tmp_path / "run", tiny().mapping())
+    with pytest.raises(fedkl.UserError, match=said):
+        fedkl.resume(tmp_path / "run", callbacks)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"until": 0}, "until must be a whole number from 1 on, not 0"),
+        ({"until": "2"}, "until must be a whole number from 1 on, not '2'"),
+        ({"rounds": 2.5}, "rounds must be a whole number from 1 on, not 2.5"),
+    ],
+)
+def test_rounds_that_are_no_numbers_are_refused(tiny, tmp_path, given, said):
+    RunDirectory.create(tmp_path / "run", tiny().mapping())
+    with pytest.raises(fedkl.UserError, match=said):
+        fedkl.resume(tmp_path / "run", **given)
+
+
+@pytest.mark.parametrize("call", [fedkl.load, fedkl.resume, fedkl.records])
+def test_what_is_no_path_is_no_run(call):
+    with pytest.raises(fedkl.UserError, match="must be the path of a run's directory, not None"):
+        call(None)

@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 import fedkl
-from fedkl import cli, running, training
+from fedkl import cli, training
 from fedkl.clients.carry import Trained
 from fedkl.engines import Failure
 from fedkl.runs import RunDirectory
@@ -199,8 +199,14 @@ def test_a_checkpoint_of_another_config_is_refused(tiny, tmp_path):
     run = unbroken(tiny(), tmp_path / "run")
     other = tiny(learner__hidden=[9]).mapping()
     (run.path / "config.toml").write_text(tomli_w.dumps(other))
-    with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml: model\.policy\."):
+    said = r"of round 3 was made with something else: learner\.hidden was .*, is \[9\]"
+    with pytest.raises(fedkl.UserError, match=said):
         training.load(run, loud)
+    with pytest.raises(fedkl.UserError, match=said):
+        training.go_on(run, loud, loud)
+    # Accepting does not make it fit.
+    with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml: model\.policy\."):
+        training.load(run, loud, accept=True)
 
 
 def test_two_processes_cannot_train_the_same_run(tiny, tmp_path):
@@ -352,10 +358,11 @@ def counted(monkeypatch):
 
         return wrapped
 
+    # The command reads a config again to show it, which is not training.
+    monkeypatch.setattr("fedkl.cli.federation.from_mapping", fedkl.config.from_mapping)
     from_mapping = counting("configs", fedkl.config.from_mapping)
     monkeypatch.setattr(fedkl.config, "from_mapping", from_mapping)
     monkeypatch.setattr(training, "from_mapping", from_mapping)
-    monkeypatch.setattr(running, "from_mapping", from_mapping)
     monkeypatch.setattr(Federation, "__init__", counting("federations", Federation.__init__))
     return counts
 

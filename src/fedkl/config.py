@@ -170,7 +170,9 @@ def preset(
         name = str(name)
     if not isinstance(name, str):
         raise UserError(f"a preset must be a name or a file that ends in .toml, not {name!r}")
-    set = set or {}
+    set = {} if set is None else set
+    if not isinstance(set, Mapping):
+        raise UserError(f"set must be a dict such as {{'learner.d_local': 0.02}}, not {set!r}")
     for key, given in (("seed", seed), ("algorithm.name", algorithm), ("plugins", plugins or None)):
         if given is not None and key in set:
             raise UserError(f"{key} is given twice: as {set[key]!r} and as {given!r}")

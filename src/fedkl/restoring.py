@@ -11,12 +11,14 @@ from fedkl.runs.origins import Origin, decode
 from fedkl.trainable import Trainable
 
 Warn = Callable[[str], None]
+Check = Callable[[Origin, int], None]
 
 
 def restore(
     run: RunDirectory,
     federation: Trainable,
     warn: Warn,
+    check: Check,
     until: int | None = None,
     best: bool = False,
 ) -> Origin | None:
@@ -26,6 +28,8 @@ def restore(
         run: the run's directory.
         federation: of the run's config.
         warn: is told of each checkpoint that cannot be used.
+        check: is shown the origin and the round of a checkpoint that says one, and raises if it is
+            not to be used. It comes before shapes: settings say more than they do.
         until: only one of this round or an earlier one; None: of any.
         best: that of the best evaluated round.
 
@@ -39,13 +43,13 @@ def restore(
         if (kept := run.checkpoint(warn, best)) is None:
             return None
         try:
-            return _move(federation, kept, run.best.origin)
+            return _move(federation, kept, run.best.origin, check)
         except ValueError as error:
             raise _misfit(run, error) from error
     unfit: list[tuple[int, ValueError]] = []
     while (found := run.checkpoints.latest(warn, until)) is not None:
         try:
-            origin = _move(federation, found, run.checkpoints.origin)
+            origin = _move(federation, found, run.checkpoints.origin, check)
         except ValueError as error:
             unfit.append((found.round, error))
             until = found.round - 1
@@ -62,7 +66,9 @@ def restore(
     return None
 
 
-def _move(federation: Trainable, saved: Saved, said: Mapping[str, str]) -> Origin | None:
+def _move(
+    federation: Trainable, saved: Saved, said: Mapping[str, str], check: Check
+) -> Origin | None:
     """Moves a federation to a checkpoint that says so much of its origin.
 
     Returns:
@@ -71,7 +77,8 @@ def _move(federation: Trainable, saved: Saved, said: Mapping[str, str]) -> Origi
     Raises:
         ValueError: it is not of this federation.
     """
-    origin = decode(said)
+    if (origin := decode(said)) is not None:
+        check(origin, saved.round)
     _require_round(saved.round, saved.arrays)
     federation.restore(saved.arrays, saved.rows)
     return origin

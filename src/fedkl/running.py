@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fedkl import training
+from fedkl.arguments import run_path, whole
 from fedkl.config import Config, of_run
 from fedkl.engines import Engine
 from fedkl.errors import StalledError, UserError
@@ -49,8 +50,10 @@ def train(
     """
     if not isinstance(config, Config):
         raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+    path = run_path(run)
+    _check_callbacks(callbacks)
     # What cannot work is refused before anything is written.
-    with Federation(config, engine(config)) as federation, created(config, Path(run)) as directory:
+    with Federation(config, engine(config)) as federation, created(config, path) as directory:
         go_on(directory, federation, callbacks, warn)
     return directory.path
 
@@ -89,10 +92,11 @@ def created(
 def resume(
     run: str | Path,
     callbacks: Sequence[Callback] = (),
+    *,
     until: int | None = None,
-    warn: Warn = _warn,
-    engine: EngineFor = local_engine,
+    rounds: int | None = None,
     accept_changes: bool = False,
+    engine: EngineFor = local_engine,
 ) -> Path:
     """Goes on with a run from its last checkpoint; a finished one is left as it is.
 
@@ -100,28 +104,56 @@ def resume(
         run: the run's directory.
         callbacks: are told of every round from there on.
         until: the round after which to stop; None: the last.
-        warn: is told of what is wrong and does not stop it, such as a damaged checkpoint.
-        engine: makes what the clients are in; by default this process.
+        rounds: so many instead of those that the run was to have; to train longer, also if it is
+            finished.
         accept_changes: go on although the run was made with something else, and write that down.
+        engine: makes what the clients are in; by default this process.
 
     Returns:
         The directory.
 
     Raises:
         UserError: it is not a run, its clients are in a network, or another process trains it; it
-            was made with something else, or names plugins that nobody has agreed to run.
+            was made with something else, or names plugins that nobody has agreed to run; or it has
+            more rounds already.
         StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
     """
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(run_path(run))
+    _check_callbacks(callbacks)
+    if until is not None:
+        whole("until", until, 1)
     if is_served(directory.path):
         raise UserError(
             f"{directory.path} is served over a network: go on with `fedkl resume`, which waits "
             "for its clients"
         )
+    warn = _warn if rounds is None else lengthen(directory, whole("rounds", rounds, 1), _warn)
     config = of_run(directory)
     with Federation(config, engine(config)) as federation:
         go_on(directory, federation, callbacks, warn, until, accept_changes)
     return directory.path
+
+
+def lengthen(run: RunDirectory, rounds: int, warn: Warn) -> Warn:
+    """Makes a run as long as is asked for.
+
+    Returns:
+        A `warn` for going on with it, which is not told of what was asked for.
+
+    Raises:
+        UserError: it has more rounds already, or another process trains it.
+    """
+    training.lengthen(run, rounds)
+    return lambda said: None if isinstance(said, training.OtherRounds) else warn(said)
+
+
+def _check_callbacks(callbacks: Sequence[Callback]) -> None:
+    kind = "what derives from fedkl.Callback"
+    if not isinstance(callbacks, Sequence):
+        raise UserError(f"callbacks must be a list of {kind}, not {callbacks!r}")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise UserError(f"a callback must be an object of {kind}, not {callback!r}")
 
 
 def go_on(
@@ -144,3 +176,6 @@ def go_on(
     """
     with telling(callbacks, run) as tell:
         training.go_on(run, tell, warn, federation, until, accept_changes)
+    done = int(federation.state.round)
+    if until is not None and until < done:
+        warn(f"{run.path} is at round {done} already, which is beyond round {until}")

@@ -23,7 +23,7 @@ from fedkl.restoring import restore
 from fedkl.runs import MetricsLog, RunDirectory
 from fedkl.runs.metrics import told
 from fedkl.runs.missing import require_checkpoints, say_missing_best
-from fedkl.runs.origins import Origin, listed
+from fedkl.runs.origins import Origin, listed, refusal
 from fedkl.runs.records import require_sensible
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
@@ -61,6 +61,10 @@ def create(config: Config, path: Path, serve: Callable[[Path], None] | None = No
     return run
 
 
+class OtherRounds(str):
+    """A warning that a run has other rounds than it was to have; not for whoever asked for it."""
+
+
 def lengthen(run: RunDirectory, rounds: int) -> None:
     """Makes a run longer: from now on its config asks for so many rounds.
 
@@ -74,7 +78,7 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
         from_mapping(config)  # what is wrong in it is not to be written again
         done = run.metrics.count()
         if rounds < done:
-            raise UserError(f"--rounds must be at least {done}, which {run.path} has, not {rounds}")
+            raise UserError(f"rounds must be at least {done}, which {run.path} has, not {rounds}")
         longer = {**config, "federation": {**config.get("federation", {}), "rounds": rounds}}
         from_mapping(longer)
         if longer != config:
@@ -140,19 +144,18 @@ def _restore(
     accept: bool = False,
 ) -> _Start:
     now = origin_of(run.config(), federation.config)
-    before = restore(run, federation, warn, until, best)
+
+    def require_same(before: Origin, round: int) -> None:
+        if not accept and (changes := before.differences(now)):
+            raise refusal(run.path, round, changes)
+
+    before = restore(run, federation, warn, require_same, until, best)
     done = int(federation.state.round)
     if before is None:
         if done > 0:
             warn(f"{run.path} was made by a fedkl that wrote down no origin: nothing is compared")
         return _Start(now, now.rounds)
-    changes = before.differences(now)
-    if changes and not accept:
-        raise UserError(
-            f"{run.path}: the checkpoint of round {done} was made with something else: "
-            f"{listed(changes)}; put it back, or say --accept-changes"
-        )
-    if changes:
+    if changes := before.differences(now):
         warn(f"accepted from round {done} on: {listed(changes)}")
     if newer := before.newer_versions(now):
         warn(f"{run.path} was made by other versions, results may differ from here on: {newer}")
@@ -204,7 +207,7 @@ def go_on(
         before = run.summary()
         require_checkpoints(run, done, logged, run.ended(warn), config.checkpoint.every, warn)
         if planned != rounds:
-            warn(f"federation.rounds was {planned}, is {rounds}")
+            warn(OtherRounds(f"federation.rounds was {planned}, is {rounds}"))
         # One of fewer rounds is from before the run was made longer, and is written again.
         if finished and before is not None and before.get("rounds") == done:
             if before.get("log", origin.log) != origin.log:

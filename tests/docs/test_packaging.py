@@ -93,3 +93,15 @@ def test_the_notebooks_run(name, tmp_path):
     outputs = [out for cell in content.cells for out in cell.get("outputs", [])]
     assert outputs
     assert not [out for out in outputs if out["output_type"] == "error"]
+
+
+def test_whoever_made_the_environment_is_told_how_to_get_the_command():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (section,) = re.findall(r"^## Two commands\n(.*?)^## ", readme, re.M | re.S)
+    activate = ". .venv/bin/activate"
+    assert f"\n    {activate}\n" in section
+    said = subprocess.run(
+        ["make", "--dry-run", "--always-make", "env"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1].endswith(f"{activate}'")

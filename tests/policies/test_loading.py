@@ -382,3 +382,20 @@ def test_a_trained_policy_reaches_in_gymnasium_what_its_evaluation_says(tmp_path
         theirs = gymnasium_returns(load(run.path, best=best), 50).mean()
         assert theirs == pytest.approx(ours, rel=0.1)
         assert theirs > 300
+
+
+def test_a_run_whose_config_was_edited_is_refused_and_the_way_on_is_named(tiny, tmp_path):
+    run = RunDirectory(fedkl.train(tiny(), tmp_path / "run"))
+    run.replace_config(run.config() | {"seed": 9})
+    said = "seed was 0, is 9; put it back, or accept the changes with --accept-changes"
+    with pytest.raises(fedkl.UserError, match=rf"{said} \(in Python accept_changes=True\)"):
+        load(run.path)
+    policy = load(run.path, accept_changes=True)
+    assert (policy.round, policy.run) == (3, run.path)
+
+
+def test_a_client_that_is_no_number_is_refused(scramble):
+    made = scramble(federation__observation_statistics="local")
+    with pytest.raises(fedkl.UserError, match="client must be from 0 to 3, not 'a'"):
+        load(made.run.path, client="a")
+    assert load(made.run.path, client=np.int64(1)).round == 3

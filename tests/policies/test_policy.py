@@ -1,5 +1,7 @@
 """A policy that acts: numbers by hand, samples, one and several observations, bad ones."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -112,11 +114,29 @@ def test_what_is_no_key_is_refused(continuous, key):
         ([1, np.nan], "must be finite, and entry 1 is nan"),
         ([[1, 2], [-np.inf, 2]], "entry 0 of number 1 is -inf"),
         ([1, 1e300], "entry 1 is inf"),
-        (["left", "right"], "must be numbers"),
-        ({"x": 1}, "must be numbers"),
-        ([[1, 2], [1]], "must be numbers"),
+        (["left", "right"], "must be real numbers"),
+        ({"x": 1}, "must be real numbers"),
+        ([[1, 2], [1]], "must be real numbers"),
+        (np.zeros(2, complex), "must be real numbers: these are of the type complex128"),
+        (["1", "2"], "must be real numbers"),
+        ([10**400, 0], "must be real numbers"),
     ],
 )
 def test_what_is_no_observation_is_refused_in_a_sentence(continuous, observation, sentence):
     with pytest.raises(UserError, match=sentence):
         continuous(observation)
+
+
+@pytest.mark.parametrize("deterministic", ["no", None, 0])
+def test_what_is_neither_true_nor_false_does_not_count_as_one(continuous, deterministic):
+    with pytest.raises(UserError, match="deterministic must be True or False, not "):
+        continuous([1, 2], deterministic=deterministic)
+
+
+def test_a_policy_says_what_it_is(continuous, discrete):
+    assert repr(continuous) == (
+        "<Policy after round 7: sees 2 numbers, gives an action of 2 numbers>"
+    )
+    assert repr(discrete) == "<Policy after round 7: sees 2 numbers, gives one of 3 actions>"
+    from_run = Policy(discrete.actor, discrete.spaces, 7, Path("runs/a"))
+    assert repr(from_run).startswith("<Policy of runs/a after round 7: ")

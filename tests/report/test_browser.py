@@ -111,3 +111,33 @@ def test_the_dark_is_dark(browser: Browser, make_run: Callable[..., Path]) -> No
     lost = "[...document.querySelectorAll('svg [style]')].filter((e) => /#(fff|1f2933|000)/.test("
     lost += "e.getAttribute('style'))).length"
     assert browser.look(page, 1400, True, lost).answer == 0
+
+
+ROOM = """
+({
+  scrolling: [...document.querySelectorAll("section > .scroll")].map(
+    (e) => e.scrollWidth - e.clientWidth),
+  final: (() => {
+    const tables = [...document.querySelectorAll("table")];
+    const cells = [...tables[0].querySelectorAll("thead th, tbody tr:first-child td")];
+    const at = cells.findIndex((e) => e.textContent === "Final return");
+    const cell = tables[0].querySelectorAll("tbody tr:first-child td")[at];
+    return cell.getBoundingClientRect().right;
+  })(),
+  letters: Math.min(...[...document.querySelectorAll(".plot")].map((e) => {
+    const svg = e.querySelector("svg");
+    return svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  })),
+})
+"""
+
+
+def test_tables_fit_a_wide_screen_and_a_phone_shows_the_returns_and_readable_figures(
+    browser: Browser, report: Path
+) -> None:
+    wide = browser.look(report, 1400, False, ROOM).answer
+    assert max(wide["scrolling"]) <= 0
+    narrow = browser.look(report, 400, False, ROOM).answer
+    assert narrow["final"] <= 400
+    # Pixels of a point: letters are of 8 points and more.
+    assert narrow["letters"] >= 1.2 - 0.01

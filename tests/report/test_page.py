@@ -5,9 +5,10 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import matplotlib
@@ -140,6 +141,23 @@ def test_settings_can_be_pasted_back(reported: Path) -> None:
     for name, settings in found:
         config = tomllib.loads((reported / f"{name}-seed0" / "config.toml").read_text())
         assert tomllib.loads(unescape(settings)) == config
+
+
+def test_the_command_in_the_foot_makes_the_page_from_where_it_was_made(
+    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_run(rounds=1)
+    monkeypatch.chdir(path.parent.parent)
+    relative = path.relative_to(path.parent.parent)
+    text = write_report(relative, load_runs(relative)).read_text()
+    assert f"<code>fedkl report {relative}</code>" in text
+    out = relative.parent / "out here"
+    out.mkdir()
+    text = write_report(out, load_runs(relative), sources=[relative]).read_text()
+    assert f"<code>fedkl report {relative} --out {escape(quote(str(out)))}</code>" in text
+    # Where on a machine it lies is nobody's business.
+    text = write_report(path, load_runs(path)).read_text()
+    assert f"<code>fedkl report {path.name}</code>" in text
 
 
 def test_a_day_that_is_no_number_is_a_plain_message(

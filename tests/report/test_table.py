@@ -1,18 +1,20 @@
 """The table of results: its numbers by hand, and how it prints."""
 
 import io
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from rich.console import Console
 
 from fedkl.report import load_runs, print_table
 from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.groups import grouped
 from fedkl.report.runs import LoadedRun
-from fedkl.report.table import minus, number, rounds_cell, run_row, table
+from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
 
 
 def constant(value: float) -> Callable[[dict[str, Any]], None]:
@@ -95,7 +97,8 @@ def test_the_largest_drop_is_a_mean_over_seeds(make_run: Callable[..., Path]) ->
     assert row.drop is not None
     assert (row.drop.value, row.drop.low, row.drop.high) == (3.0, 2.0, 4.0)
     one = run_row(runs[0], target=None)
-    assert one.drop is None
+    assert one.drop is not None
+    assert one.drop.value == 2.0
     assert one.megabytes_up == pytest.approx(0.2)
 
 
@@ -207,3 +210,26 @@ def test_numbers() -> None:
     assert number(-0.0000123) == "-1.23e-05"
     assert number(99.999) == "100.00"
     assert minus("fedkl-seed1: -3.5 [-4, -3]") == "fedkl-seed1: −3.5 [−4, −3]"  # noqa: RUF001
+
+
+def test_different_worlds_have_no_common_target_and_none_of_them_is_best(
+    make_run: Callable[..., Path],
+) -> None:
+    paths = [make_run(name, name, rounds=20) for name in ("fedkl", "fedavg")]
+    config = tomllib.loads((paths[1] / "config.toml").read_text())
+    config["world"]["name"] = "pendulum"
+    (paths[1] / "config.toml").write_text(tomli_w.dumps(config))
+    runs = load_runs(*paths)
+    groups = grouped(runs)
+    assert target_of(groups) is None
+    assert answer(groups).startswith("These are different worlds (reacher, pendulum): returns are")
+    for row in table(runs):
+        assert row.final is not None
+        assert rounds_cell(row) == NOTHING
+    console = Console(file=io.StringIO(), width=200)
+    print_table(runs, console)
+    said = console.file.getvalue()
+    assert "Different worlds (reacher, pendulum): returns are not comparable." in said
+    assert "Target:" not in said
+    # Whoever names a target is answered.
+    assert all(row.seeds_reaching is not None for row in table(runs, -10.0))

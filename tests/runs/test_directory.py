@@ -119,6 +119,15 @@ def test_what_is_not_a_run_is_not_opened(tmp_path):
         RunDirectory.open(tmp_path / "file")
 
 
+def test_of_a_directory_with_runs_inside_one_is_named(tmp_path):
+    for name in ("b", "a"):
+        RunDirectory.create(tmp_path / "three" / name, {})
+    with pytest.raises(
+        UserError, match=r"three is not a run, but holds some: .* such as .*three/a$"
+    ):
+        RunDirectory.open(tmp_path / "three")
+
+
 @pytest.mark.parametrize("text", [b"a = ", b"\xff\xfe", b"a = 1\na = 2\n"])
 def test_a_broken_config_is_named(run, text):
     (run.path / "config.toml").write_bytes(text)

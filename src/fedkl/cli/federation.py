@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedkl import compare, compilation, config, running, training, trust
+from fedkl import compare, compilation, config, presets, running, training, trust
 from fedkl.cli import cluster, comparing, console, filming, output, reproduce, tuning
 from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
@@ -23,6 +24,7 @@ from fedkl.runs import Callback, RunDirectory, TensorBoardSink, is_served
 from fedkl.runs.comparison import runs_in
 from fedkl.runs.records import is_number
 from fedkl.server.loop import Federation
+from fedkl.training import Warn
 from fedkl.tuning.d_global import is_measurement
 from fedkl.tuning.plan import is_tuning
 from fedkl.worlds import SharedWorld
@@ -78,16 +80,23 @@ def resume(options: argparse.Namespace) -> None:
         _lengthen(run, options)
         return network.resume(run, options)
     with cluster.engine(options) as engine_for:
-        _lengthen(run, options)
-        callbacks = [Bar(options.until), *sinks_of(options)]
-        running.resume(run.path, callbacks, options.until, warn, engine_for, options.accept_changes)
+        tell = _lengthen(run, options)
+        chosen = config.of_run(run)
+        callbacks = [bar := Bar(options.until), *sinks_of(options)]
+        with Federation(chosen, engine_for(chosen)) as federation:
+            running.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
     conclude(run)
+    if not bar.moved and run.summary() is not None:
+        console.out.print(f"{run.path} is finished; --rounds N trains longer", soft_wrap=True)
 
 
-def _lengthen(run: RunDirectory, options: argparse.Namespace) -> None:
-    """Makes a run as long as the options want it; after all that may be wrong with them."""
-    if options.rounds is not None:
-        training.lengthen(run, options.rounds)
+def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
+    """Makes a run as long as the options want it; after all that may be wrong with them.
+
+    Returns:
+        What is told of what is wrong from then on.
+    """
+    return warn if options.rounds is None else running.lengthen(run, options.rounds, warn)
 
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:
@@ -160,7 +169,11 @@ def sinks_of(options: argparse.Namespace) -> list[Callback]:
 
 
 class Bar(Callback):
-    """Shows a run as it trains."""
+    """Shows a run as it trains.
+
+    Attributes:
+        moved: whether there was a round to show.
+    """
 
     def __init__(
         self,
@@ -171,6 +184,7 @@ class Bar(Callback):
         until: the round after which training stops.
         shown: is given the bar, for whoever has something to show beside it.
         """
+        self.moved = False
         self._until = until
         self._shown = shown
         self._open = contextlib.ExitStack()
@@ -187,6 +201,7 @@ class Bar(Callback):
 
     def on_round(self, record: Mapping[str, Any]) -> None:
         assert self._progress is not None
+        self.moved = True
         self._progress.show(record)
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
@@ -196,7 +211,7 @@ class Bar(Callback):
 def conclude(run: RunDirectory) -> None:
     """Says what a run came to."""
     chosen = from_mapping(run.config())
-    label = f"{chosen.preset} {chosen.algorithm.name} seed {chosen.seed}"
+    label = f"{_trained(chosen)} {chosen.algorithm.name} seed {chosen.seed}"
     rounds = chosen.federation.rounds
     if (summary := summary_of(run)) is None:
         console.out.print(
@@ -214,6 +229,17 @@ def conclude(run: RunDirectory) -> None:
     if again := summary["refused_again_and_again"]:
         worst = ", ".join(f"client {c['client']} ({c['times']} rounds)" for c in again[:5])
         warn(f"refused again and again: {worst}; see `rejected` in {run.metrics.path}")
+
+
+def _trained(chosen: config.Config) -> str:
+    """The preset of a run, and its world if that is not the preset's own."""
+    try:
+        own = reduce(presets.merged, presets.layers(chosen.preset).values())
+    except UserError:  # a file of the user's that is gone by now
+        return chosen.preset
+    world = chosen.world.name
+    same = presets.table(own, "world").get("name", world) == world
+    return chosen.preset if same else f"{world} from {chosen.preset}"
 
 
 def summary_of(run: RunDirectory) -> dict[str, Any] | None:

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedkl.arguments import run_path
 from fedkl.errors import UserError
 from fedkl.policies import spaces as spaces_file
 from fedkl.policies.policy import Policy
 from fedkl.policies.spaces import Spaces
 from fedkl.runs import RunDirectory, Saved, is_served
 from fedkl.runs.missing import require_checkpoints, say_missing_best
-from fedkl.runs.origins import decode, differences, listed, settings_of
+from fedkl.runs.origins import decode, differences, refusal, settings_of
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.actuators import Numbers
 
@@ -64,7 +65,7 @@ def load(
         UserError: the directory is not a run, has no checkpoint yet, or none that fits; there is no
             such client, or what it keeps is not here; the checkpoint was made with another config.
     """
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(run_path(run))
     values = directory.config()
     settings = _settings(directory.path, values)
     _check_client(directory, settings, client)
@@ -84,7 +85,7 @@ def load(
     if row is not None and not own and settings.personal != "none":
         raise UserError(f"client {row} of {directory.path} has not taken part in a round yet")
     try:
-        return Policy(_actor(settings, spaces, saved, own), spaces, saved.round)
+        return Policy(_actor(settings, spaces, saved, own), spaces, saved.round, directory.path)
     except ValueError as error:
         raise UserError(
             f"{directory.path}: the checkpoint of round {saved.round} does not fit the run: {error}"
@@ -122,10 +123,7 @@ def _check_origin(
     except ValueError as error:
         raise UserError(f"{directory.path}: the checkpoint of round {round}: {error}") from error
     if origin is not None and (changes := differences(origin.config, settings_of(values))):
-        raise UserError(
-            f"{directory.path}: the checkpoint of round {round} was made with something else: "
-            f"{listed(changes)}; put it back, or accept the changes"
-        )
+        raise refusal(directory.path, round, changes)
 
 
 def _check_client(directory: RunDirectory, settings: _Settings, client: int | None) -> None:
@@ -137,8 +135,8 @@ def _check_client(directory: RunDirectory, settings: _Settings, client: int | No
                 f"client from 0 to {settings.clients - 1}"
             )
         return
-    if not 0 <= client < settings.clients:
-        raise UserError(f"client must be from 0 to {settings.clients - 1}, not {client}")
+    if not isinstance(client, int | np.integer) or not 0 <= client < settings.clients:
+        raise UserError(f"client must be from 0 to {settings.clients - 1}, not {client!r}")
     if own is not None and is_served(directory.path):
         raise UserError(
             f"client {client} of {directory.path} keeps {own} on its own disk: the server has "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from fedkl.simulators.actuators import actuator
 
 Key = int | np.integer[Any] | npt.NDArray[Any] | np.random.Generator
 
+_NOT_REAL = "cSUmM"
+"""Kinds of arrays that NumPy would turn into real numbers: complex ones, texts and times."""
+
 
 class Policy:
     """Observations in, actions out, as the environment gives and takes them.
@@ -25,22 +29,33 @@ class Policy:
         actor: its network, and how it sees.
         spaces: what it sees and does.
         round: the round after which it was saved.
+        run: the directory that it is from; None if it is from none.
     """
 
-    def __init__(self, actor: Actor, spaces: Spaces, round: int) -> None:
+    def __init__(self, actor: Actor, spaces: Spaces, round: int, run: Path | None = None) -> None:
         """Args:
         actor: arrays of NumPy, in single precision; its noise is that of a sample.
         spaces: what fits them.
         round: the round after which it was saved.
+        run: the directory that it is from, if it is from one.
         """
         self.actor = actor
         self.spaces = spaces
         self.round = round
+        self.run = run
         self._act = actuator(spaces.actions)
         self._discrete = actor.deviation is None
         self._one, self._several = Networks([actor], 1), Networks([actor], 1)
         self._columns = 1
         self._random = np.random.default_rng()
+
+    def __repr__(self) -> str:
+        whence = "" if self.run is None else f" of {self.run}"
+        gives = f"one of {self.spaces.actions.size} actions"
+        if not self._discrete:
+            gives = f"an action of {self.spaces.actions.size} numbers"
+        sees = f"sees {self.spaces.observation_size} numbers"
+        return f"<Policy{whence} after round {self.round}: {sees}, gives {gives}>"
 
     def __call__(
         self, observation: npt.ArrayLike, deterministic: bool = True, key: Key | None = None
@@ -57,8 +72,12 @@ class Policy:
             A vector or a number, or an array of as many as there are observations.
 
         Raises:
-            UserError: an observation is of another length, or not finite; or the key is no key.
+            UserError: an observation is of another length, not real or not finite; `deterministic`
+                is neither True nor False; or the key is no key.
         """
+        # A text such as "no" would count as True.
+        if not isinstance(deterministic, bool | np.bool_):
+            raise UserError(f"deterministic must be True or False, not {deterministic!r}")
         seen = self._checked(observation)
         single = seen.ndim == 1
         output = self._networks(1 if single else len(seen))(
@@ -81,10 +100,13 @@ class Policy:
     def _checked(self, observation: npt.ArrayLike) -> npt.NDArray[np.float32]:
         size = self.spaces.observation_size
         try:
+            given = np.asarray(observation)
+            if given.dtype.kind in _NOT_REAL:
+                raise TypeError(f"these are of the type {given.dtype}")
             with np.errstate(over="ignore"):
-                seen = np.asarray(observation, np.float32)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"an observation must be numbers: {error}") from error
+                seen = np.asarray(given, np.float32)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(f"an observation must be real numbers: {error}") from error
         if seen.ndim not in (1, 2) or seen.shape[-1] != size:
             raise UserError(
                 f"an observation of this policy has {size} numbers (several of them the shape "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedkl.report.groups import Group, drawn
+from fedkl.report.groups import Group, drawn, worlds
 from fedkl.report.labels import telling
 from fedkl.report.runs import LoadedRun
 from fedkl.report.settings_view import differing, flat
@@ -30,6 +30,11 @@ def answer(groups: Sequence[Group]) -> str:
     best = ranked[0]
     if len(ranked) == 1:
         return _alone(best)
+    if len(several := worlds(groups)) > 1:
+        return (
+            f"These are different worlds ({few(several)}): returns are not comparable, so none of "
+            "the runs is called best, and there is no common target."
+        )
     ends = sorted({group.last_round for group in groups})
     if len(ends) > 1:
         reached = few([f"{group.label} {group.last_round}" for group in groups])
@@ -85,7 +90,7 @@ def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
     Only of algorithms with two seeds or more, evaluated up to the same round as the first.
     """
     groups = [group for group in groups if group.evaluated and len(group.counted) > 1]
-    if not groups:
+    if not groups or len(worlds(groups)) > 1:
         return []
     first = groups[0]
     return [

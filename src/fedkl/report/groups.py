@@ -116,6 +116,14 @@ def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
     return [_group(label, [run for run in runs if run.label == label]) for label in labels]
 
 
+def worlds(groups: Sequence[Group]) -> list[str]:
+    """The worlds that the runs are of; the returns of different ones are not comparable."""
+    runs = [run for group in groups for run in (*group.counted, *group.left_out)]
+    # Which environment of Gymnasium or PettingZoo it is says more than that it is one.
+    found = [[run.setting("world", key) for key in ("id", "module", "name")] for run in runs]
+    return list(dict.fromkeys(str(name) for names in found for name in [*filter(None, names)][:1]))
+
+
 def drawn(groups: Sequence[Group]) -> list[Group]:
     """The groups that figures show: at most `MOST_DRAWN`, those that ended highest."""
     evaluated = [group for group in groups if group.evaluated]

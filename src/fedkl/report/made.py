@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 from fedkl.errors import UserError
 from fedkl.report.markup import Html, html, link, paragraph, preformatted
@@ -24,6 +26,12 @@ def made_by(command: str, packages: Sequence[str]) -> Html:
     said = html(f"Made on {_today()} with {versions}. FedKL is the algorithm of ")
     paper = link(PAPER, "Xie and Song, 2023")
     return Html(preformatted(command) + paragraph(Html(f"{said}{paper}.")))
+
+
+def typed(directory: Path) -> str:
+    """A directory as it was typed; of an absolute path only its name, because where on a machine
+    it lies is nobody's business."""
+    return shlex.quote(directory.name if directory.is_absolute() else str(directory))
 
 
 def _today() -> str:

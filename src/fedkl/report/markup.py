@@ -66,6 +66,12 @@ def link(to: str, text: str) -> Html:
     return Html(f'<a href="{html(to)}">{html(text)}</a>')
 
 
+def _width(svg: str) -> str:
+    """Of a picture, in points: what its letters are measured in."""
+    found = re.search(r'viewBox="0 0 ([\d.]+) ', svg)
+    return found[1] if found else "0"
+
+
 def figure(picture: Picture, wide: bool) -> Html:
     """A figure within the page, with its caption, its files and the values of its lines."""
     name, svg = picture.name, picture.svg
@@ -82,6 +88,7 @@ def figure(picture: Picture, wide: bool) -> Html:
     if values:
         values = f'<script type="application/json" class="values">{values}</script>'
     return Html(
-        f'<figure{kind}><div class="plot">{body}</div>{values}<figcaption id="{name}-caption">'
+        f'<figure{kind}><div class="scroll"><div class="plot" style="--points:{_width(svg)}">'
+        f'{body}</div></div>{values}<figcaption id="{name}-caption">'
         f'{html(picture.caption)} <span class="files">{files}</span></figcaption></figure>'
     )

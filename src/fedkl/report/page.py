@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -14,7 +13,7 @@ import tomli_w
 from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.figures import COEFFICIENT, draw
 from fedkl.report.groups import Group, drawn, grouped
-from fedkl.report.made import made_by
+from fedkl.report.made import made_by, typed
 from fedkl.report.markup import (
     Html,
     collapsed,
@@ -107,11 +106,11 @@ def write_report(
 
 
 def _command(directory: Path, target: float | None, sources: Sequence[Path] | None) -> str:
-    """What makes the page again, beside the directory: where that lies is nobody's business."""
+    """What makes the page again."""
     given = "" if target is None else f" --target {target:g}"
-    names = [shlex.quote(path.resolve().name) for path in sources or [directory]]
+    names = [typed(path) for path in sources or [directory]]
     if sources and [*sources] != [directory]:
-        given += f" --out {shlex.quote(directory.resolve().name)}"
+        given += f" --out {typed(directory)}"
     more = " ..." if len(names) > _MOST_NAMED else ""
     return f"fedkl report {' '.join(names[:_MOST_NAMED])}{more}{given}"
 
@@ -156,8 +155,8 @@ def _results(
     rows = [
         [
             _named(row.label, shades[row.label], row.finished),
-            str(row.seeds),
             _estimate(row.final),
+            str(row.seeds),
             _estimate(row.worst_client),
             _estimate(row.drop),
             _estimate(row.best),
@@ -169,7 +168,7 @@ def _results(
         ]
         for row in table(runs, target)
     ]
-    header = ["Algorithm", "Seeds", "Final return", "Worst client", "Largest drop", "Best"]
+    header = ["Algorithm", "Final return", "Seeds", "Worst client", "Largest drop", "Best"]
     header += ["Rounds to target", "MB to target", "Seconds to target", "Seconds a run"]
     header.append("MB down / up a round")
     parts = [html_table(header, rows)]

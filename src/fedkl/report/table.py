@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from fedkl import tables
-from fedkl.report.groups import Group, aligned, grouped
+from fedkl.report.groups import Group, aligned, grouped, worlds
 from fedkl.report.labels import telling
 from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.settings_view import flat
@@ -26,6 +26,7 @@ from fedkl.report.statistics import (
     largest_drop,
     settling,
 )
+from fedkl.texts import few
 
 NOTHING = "\N{EN DASH}"
 
@@ -45,7 +46,7 @@ class Row:
         worst_client: the lowest of the clients' mean returns over the final window.
         worst_client_id: which client that is; None for a row of several runs.
         rounds_to_target: the first round whose return (the IQM over seeds) reaches the target.
-        seeds_reaching: how many of the seeds ever reach it on their own.
+        seeds_reaching: how many of the seeds ever reach it on their own; None without a target.
         megabytes_to_target: communicated until the end of that round.
         seconds_to_target: wall-clock time until the end of that round.
         seconds: wall-clock time of a whole run.
@@ -63,7 +64,7 @@ class Row:
     worst_client: Estimate | None
     worst_client_id: int | None
     rounds_to_target: int | None
-    seeds_reaching: int
+    seeds_reaching: int | None
     megabytes_to_target: float | None
     seconds_to_target: float | None
     seconds: float
@@ -72,9 +73,13 @@ class Row:
 
 
 def target_of(groups: Sequence[Group]) -> float | None:
-    """The default target (see `default_target`); None while nothing has been evaluated."""
+    """The default target (see `default_target`).
+
+    None while nothing has been evaluated, and where the runs are of different worlds: no return
+    means the same in all of them.
+    """
     groups = [group for group in groups if group.evaluated]
-    if not groups:
+    if not groups or len(worlds(groups)) > 1:
         return None
     curves = [group.curves("return_mean").iqm for group in groups]
     return default_target(curves, [float(iqm(group.finals())) for group in groups])
@@ -122,7 +127,7 @@ def _row(group: Group, target: float | None) -> Row:
         "megabytes_down": _megabytes_a_round(group, "bytes_down"),
         "megabytes_up": _megabytes_a_round(group, "bytes_up"),
     }
-    if target is None or not group.evaluated:
+    if not group.evaluated:
         return Row(
             label=group.label,
             seeds=len(group.counted),
@@ -141,7 +146,8 @@ def _row(group: Group, target: float | None) -> Row:
         )
     returns = group.curves("return_mean")
     clients = group.client_returns()
-    at = first_reaching(returns.iqm, target)
+    aim = math.inf if target is None else target
+    at = first_reaching(returns.iqm, aim)
     reached = None if at is None else int(returns.rounds[at])
     return Row(
         label=group.label,
@@ -154,7 +160,9 @@ def _row(group: Group, target: float | None) -> Row:
         worst_client=estimate([c.returns.min() for c in clients]) if clients else None,
         worst_client_id=_worst(clients[0]) if len(clients) == 1 else None,
         rounds_to_target=reached,
-        seeds_reaching=sum(first_reaching(v, target) is not None for v in returns.values),
+        seeds_reaching=None
+        if target is None
+        else sum(first_reaching(v, aim) is not None for v in returns.values),
         megabytes_to_target=_mean_at(group, reached, "megabytes"),
         seconds_to_target=_mean_at(group, reached, "seconds"),
         **spent,
@@ -217,7 +225,7 @@ def rounds_cell(row: Row) -> str:
 
     "never" is about the curve of the algorithm (the IQM over seeds); a seed may still reach it.
     """
-    if row.rounds is None:
+    if row.rounds is None or row.seeds_reaching is None:
         return NOTHING
     reached = "never" if row.rounds_to_target is None else str(row.rounds_to_target)
     partly = row.seeds > 1 and (0 < row.seeds_reaching < row.seeds)
@@ -275,13 +283,17 @@ def _after(rows: Sequence[Row]) -> str:
 
 def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedRun]) -> list[str]:
     lines = []
-    if target is None:
+    several = worlds(grouped(runs))
+    if len(several) > 1:
+        lines.append(f"Different worlds ({few(several)}): returns are not comparable.")
+    if all(row.final is None for row in rows):
         lines.append("No round has been evaluated yet.")
     else:
         evaluated = max(int(np.isfinite(run.series("return_mean")).sum()) for run in runs)
         window = final_window(evaluated)
         over = "the last evaluated round" if window == 1 else f"the last {window} evaluated rounds"
-        lines.append(f"Target: {number(target)}. Final: mean over {over}.")
+        aim = "" if target is None else f"Target: {number(target)}. "
+        lines.append(f"{aim}Final: mean over {over}.")
         lines.append(f"Largest drop: below the best return so far, {_after(rows)}.")
     if any(row.seeds > 1 for row in rows):
         lines.append("Interquartile mean over seeds; brackets: 95 % bootstrap interval over seeds.")

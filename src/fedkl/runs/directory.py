@@ -110,6 +110,11 @@ class RunDirectory:
             if not run.path.exists():
                 raise UserError(f"{run.path} does not exist")
             if not (run.path / _CONFIG).is_file():
+                if inside := min(run.path.glob(f"*/{_CONFIG}"), default=None):
+                    raise UserError(
+                        f"{run.path} is not a run, but holds some: say which, such as "
+                        f"{inside.parent}"
+                    )
                 raise UserError(f"{run.path} is not a run directory: it has no {_CONFIG}")
         return run
 

@@ -6,7 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
+
+from fedkl.errors import UserError
 
 _NOT_COMPARED = ("federation.rounds", "plugins")
 """A run may be made longer, and its plugins may lie elsewhere: their contents are compared."""
@@ -106,6 +109,14 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     ]
+
+
+def refusal(run: Path, round: int, changes: Sequence[str]) -> UserError:
+    """Of a run whose checkpoint was made with something else: what differs, and what to do."""
+    return UserError(
+        f"{run}: the checkpoint of round {round} was made with something else: {listed(changes)}; "
+        "put it back, or accept the changes with --accept-changes (in Python accept_changes=True)"
+    )
 
 
 def listed(found: Sequence[str]) -> str:

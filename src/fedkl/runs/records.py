@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from fedkl.arguments import run_path
 from fedkl.errors import UserError
 from fedkl.runs.directory import RunDirectory
 from fedkl.runs.metrics import MetricsLog
@@ -39,7 +40,7 @@ def records(run: str | Path) -> list[Record]:
     Raises:
         UserError: it is not a run, or its log is damaged.
     """
-    return cast("list[Record]", RunDirectory.open(Path(run)).metrics.read())
+    return cast("list[Record]", RunDirectory.open(run_path(run)).metrics.read())
 
 
 def is_number(value: Any) -> bool:

@@ -88,9 +88,10 @@ MAIN = {"theorem-1", "corollary-1", "corollary-2", "theorem-2", "theorem-3"}
 
 
 def test_the_main_results_come_first_and_the_others_unfold(text: str) -> None:
-    cards, *rest = re.split(r"<details", text)
+    cards, letters, *rest = re.split(r"<details", text)
     titles = re.findall(r'<h3>(.*?)</h3><span class="verdict', cards)
     assert titles == ["Theorem 1", "Corollary 1", "Corollary 2", "Theorem 2", "Theorem 3"]
+    assert "What the letters mean" in letters
     assert len(rest) == 2
     assert "<details open" not in text
     for claim in CLAIMS:

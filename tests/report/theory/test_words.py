@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.report.theory.answer import answer, notes
-from fedkl.report.theory.claims import by_name, claims, of_the_paper, tally, tightness
+from fedkl.report.theory.claims import _SYMBOLS, by_name, claims, of_the_paper, tally, tightness
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.method import method
 from fedkl.tabular.claims import CLAIMS
@@ -83,7 +83,7 @@ def test_the_table_names_counterexamples_and_escapes() -> None:
     main = made_up("Theorem 1", looseness=np.array([1 - 1e-12, 3.0]))
     card = claims([main])
     assert "9 checks, no violation; penalty over gap at least 1.00, median 2.00" in card
-    assert "<details" not in card
+    assert card.count("<details") == 1  # the letters, and no other claims
     wrong = claims([made_up("Theorem 1", violations=3, counterexample=17)])
     assert "9 checks, 3 violations, the first with seed 17" in wrong
 
@@ -147,3 +147,16 @@ def test_the_method_describes_the_families_that_are_drawn(studies: Studies) -> N
         assert (min(found), max(found)) == (int(low), int(high))
     assert {float(g) for family in drawn for g in family.gamma.ravel()} <= set(GAMMAS)
     assert described["Versions"] == "numpy 2."
+
+
+def test_the_letters_of_the_main_results_are_explained() -> None:
+    main = [c.statement for c in CLAIMS if re.fullmatch(r"(Theorem|Corollary) \d", c.source)]
+    said = " ".join([*_SYMBOLS, *_SYMBOLS.values()])
+    letters = re.compile(r"\b(?:alpha|beta|delta|eta|eps(?=_)|[A-Za-z]{1,2}(?=_))(?![a-z])")
+    used = {letter for statement in main for letter in letters.findall(statement)}
+    assert {"A", "AA", "B", "q", "eta", "eps", "delta"} == used - {"alpha", "beta"} - {
+        "E",
+        "TV",
+        "pi",
+    }
+    assert not {letter for letter in used if letter not in letters.findall(said)}

@@ -77,6 +77,29 @@ def main_results(results: Sequence[Result]) -> list[Result]:
     return [r for r in results if re.fullmatch(r"(Theorem|Corollary) \d", r.claim.source)]
 
 
+_SYMBOLS = {
+    "n, k": "agents; q_k is the weight of agent k, and sum_k q_k = 1",
+    "eta": "the global return: the mean of the agents' returns eta_n, weighted by q_n",
+    "pi, pi_n": "the policy that all begin with, and what agent n makes of it; Pi is its matrix",
+    "rho_n(s)": "how often agent n is in state s, discounted; D_n is its diagonal matrix",
+    "A_n(s,a)": "the advantage of an action for agent n; eps_n is its largest absolute value",
+    "AA_n": "the policy advantage of pi_n: sum_s rho_n(s) sum_a pi_n(a|s) A_n(s,a)",
+    "M": "the gradient of eta: sum_k q_k D_k A_k",
+    "B_n": "how agent n differs from the others, by Definition 1: M over rho_n, less A_n",
+    "TV_s": "the total variation between pi_n and pi in state s: E[TV] adds it up, weighted "
+    "by rho_n, E_bar[TV] by the mean of all rho_k, and TV_max is the largest",
+    "alpha, beta, delta": "the constants of Corollary 2: alpha is 2 ||B_n||_F, beta grows with "
+    "eps_k, delta with the distance between rho_k and rho_n",
+    "h_n": "the bound of agent n in Algorithm 1, eq. 22; h2_n is ours, of second order",
+}
+"""What the letters in the statements are."""
+
+
+def _symbols() -> Html:
+    entries = (f"<dt>{typeset(t)}</dt><dd>{typeset(said)}</dd>" for t, said in _SYMBOLS.items())
+    return collapsed("What the letters mean", Html(f"<dl>{''.join(entries)}</dl>"))
+
+
 def claims(results: Sequence[Result]) -> str:
     """The main results one by one, and the other claims in tables that unfold."""
     main = main_results(results)
@@ -100,7 +123,7 @@ def claims(results: Sequence[Result]) -> str:
     )
     command = "<code>fedkl theory verify --families 1 --seed S</code>"
     small = paragraph(Html(html(explained) + command), "small")
-    return f'<ul class="results">{cards}</ul>\n{folded}\n{small}'
+    return f'<ul class="results">{cards}</ul>\n{_symbols()}\n{folded}\n{small}'
 
 
 def _card(result: Result) -> Html:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
 from fedkl.errors import UserError
-from fedkl.report.made import made_by
+from fedkl.report.made import made_by, typed
 from fedkl.report.markup import Html, definitions, figure
 from fedkl.report.mathml import typeset
 from fedkl.report.pictures import Picture, require_matplotlib, write_figures
@@ -96,9 +95,8 @@ def write_theory_report(
 
 
 def _command(directory: Path, families: int, seed: int) -> str:
-    """What makes the page again, beside its directory."""
-    name = shlex.quote(directory.resolve().name)
-    return f"fedkl theory report {name} --families {families} --seed {seed}"
+    """What makes the page again."""
+    return f"fedkl theory report {typed(directory)} --families {families} --seed {seed}"
 
 
 def _figures(pictures: Mapping[str, Picture], beginning: str) -> Html:
