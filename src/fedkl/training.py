@@ -75,7 +75,7 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
     """
     with run.lock():
         config = run.config()
-        from_mapping(config)  # what is wrong in it is not to be written again
+        of_run(run)  # what is wrong in it is not to be written again
         done = run.metrics.count()
         if rounds < done:
             raise UserError(f"rounds must be at least {done}, which {run.path} has, not {rounds}")
