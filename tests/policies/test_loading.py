@@ -154,6 +154,8 @@ def test_the_best_round_is_loaded_if_it_was_kept(scramble):
     made = scramble()
     with pytest.raises(fedkl.UserError, match=r"has kept no best round: .*keep_best = true"):
         load(made.run.path, best=True)
+    for round, reached in ((1, -3.0), (2, -1.0), (3, -2.0)):
+        made.run.metrics.append({"round": round, "return_mean": reached})
     made.run.best.save(2, *made.federation.save()[:2])
     made.run.best.save(5, *made.federation.save()[:2])  # of a process that died then
     assert load(made.run.path, best=True).round == 2

@@ -141,7 +141,7 @@ def test_a_process_that_lost_its_lock_notices_before_it_writes(tmp_path):
         os.unlink(run.path / ".lock")
         with pytest.raises(UserError, match="was removed while it was held"):
             lock.require()
-        with run.lock() as second:
+        with RunDirectory.open(run.path).lock() as second:
             with pytest.raises(UserError, match="another process may write"):
                 lock.require()
             second.require()
@@ -202,3 +202,10 @@ def test_a_lock_that_is_removed_before_it_is_taken_is_not_held(tmp_path, monkeyp
     monkeypatch.undo()
     with run.lock() as lock:
         lock.require()
+
+
+def test_a_sealed_file_without_its_end_is_damaged():
+    whole = strict_json.encode_sealed({"rounds": 3})
+    assert strict_json.decode_sealed(whole, "rounds") == {"rounds": 3}
+    with pytest.raises(ValueError, match="cut off"):
+        strict_json.decode_sealed(whole[:-1], "rounds")

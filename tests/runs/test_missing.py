@@ -27,3 +27,21 @@ def test_the_best_round_of_a_log_that_cannot_be_compared_is_nobodys_guess(
         say_missing_best(run, 1, print)
     with pytest.raises(fedkl.UserError, match=sentence):
         training._best_return(run)
+
+
+def test_a_log_that_ends_too_early_cannot_tell_the_best_round(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {})
+    said = []
+    say_missing_best(run, 0, said.append)
+    assert said == []
+    run.checkpoints.save(2, {"round": np.asarray(2)})
+    run.best.save(1, {"round": np.asarray(1)})
+    for round in (1, 2):
+        say_missing_best(run, 1, said.append)
+        assert (
+            said.pop()
+            == f"{run.metrics.path} ends before round 2, and cannot tell which was the best"
+        )
+        run.metrics.append({"round": round, "return_mean": -round})
+    say_missing_best(run, 1, said.append)
+    assert said == []

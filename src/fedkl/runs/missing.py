@@ -57,11 +57,14 @@ def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
         warn: is told.
     """
     until = max(run.checkpoints.rounds(), default=0)
-    reached = {}
-    for record in run.metrics.read():
+    records, reached = run.metrics.read(), {}
+    for record in records:
         require_sensible(run.metrics, record, ("round", "return_mean"))
         if record["return_mean"] is not None and record["round"] <= until:
             reached[record["round"]] = record["return_mean"]
+    if (records[-1]["round"] if records else 0) < until:
+        warn(f"{run.metrics.path} ends before round {until}, and cannot tell which was the best")
+        return
     best = max(reached, key=reached.__getitem__, default=done)
     if best != done:
         warn(f"round {best} was better, but its checkpoint in {run.best.directory} is missing")

@@ -73,6 +73,8 @@ def decode_sealed(data: bytes, key: str) -> dict[str, Any]:
     stated = record.pop(_CHECKSUM, None)
     if stated is not None and stated != _sha256(record):
         raise ValueError("does not fit its checksum: it was edited or damaged")
+    if stated is not None and not data.endswith(b"\n"):
+        raise ValueError("was cut off at its end")
     if stated is not None and key not in record:
         raise ValueError(f"is another file: it has no {key}")
     return record
