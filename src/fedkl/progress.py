@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from fedkl.texts import printable
+from fedkl.texts import digits, printable
 
 COMPILING = "compiling"
 _LINES = 20
@@ -150,7 +150,7 @@ def _columns(console: Console) -> Progress:
 
 def number(value: float | None) -> str:
     """A return as the log has it, which is null for one that is not finite."""
-    return "not finite" if value is None else f"{value:.2f}"
+    return "not finite" if value is None else digits(value)
 
 
 def describe(record: Mapping[str, Any], distance: str = "distance") -> str:
@@ -162,7 +162,7 @@ def describe(record: Mapping[str, Any], distance: str = "distance") -> str:
     """
     parts = []
     if record["return_mean"] is not None:
-        parts.append(f"return {record['return_mean']:.2f}")
+        parts.append(f"return {digits(record['return_mean'])}")
     if record["kl_local"] is not None:
         parts.append(f"KL of a local step {record['kl_local']:.4f}")
         parts.append(f"{distance} from global {record['distance_global']:.3f}")

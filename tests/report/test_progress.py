@@ -23,6 +23,7 @@ RECORD: dict[str, Any] = {
     ("change", "words"),
     [
         ({}, "return -8.13  KL of a local step 0.0100  tv from global 0.123"),
+        ({"return_mean": -0.00101, "kl_local": None}, "return -0.00101"),
         (
             {"return_mean": None, "guarded": 2},
             "KL of a local step 0.0100  tv from global 0.123  guarded 2",
