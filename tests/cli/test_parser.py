@@ -76,6 +76,10 @@ def test_options_are_spelled_out(path, sub):
             ["train", "demo", "--rounds", "2", "--set", "federation.rounds=4"],
             "federation.rounds is given twice: as 4 and as 2",
         ),
+        (
+            ["train", "demo", "--set", "seed=1", "--set", "learner.steps=3", "learner.steps=4"],
+            "learner.steps is given twice: as 3 and as 4",
+        ),
     ],
 )
 def test_what_is_nearly_right_is_answered_with_what_was_meant(
@@ -87,6 +91,18 @@ def test_what_is_nearly_right_is_answered_with_what_was_meant(
     assert sentence in err
     assert len(err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@EVERY
+def test_an_option_of_one_value_is_given_once(capsys, path, sub):
+    for action in sub._actions:
+        if action.option_strings and isinstance(action, argparse._StoreAction):
+            word = str(action.choices[0] if action.choices else 1)
+            twice = [action.option_strings[0], word] * 2
+            code, out, err = call(capsys, *path, *twice)
+            assert (code, out) == (2, "")
+            assert f"{action.option_strings[0]} is given twice; see" in err
+            assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

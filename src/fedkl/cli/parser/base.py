@@ -31,6 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **options})
+        self._given: set[argparse.Action] = set()
 
     def error(self, message: str) -> NoReturn:
         console.err.print(f"{self.prog}: {message}; see `{self.prog} --help`", soft_wrap=True)
@@ -40,6 +41,7 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As always, but a command says by itself what it does not know, and what is like it."""
+        self._given.clear()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = [option for action in self._actions for option in action.option_strings]
@@ -47,6 +49,14 @@ class Parser(argparse.ArgumentParser):
             hint = did_you_mean(wrong[0], known) if wrong else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As always, but what holds one value is given once: the last would silently win."""
+        if action.option_strings and isinstance(action, argparse._StoreAction):
+            if action in self._given:
+                self.error(f"{action.option_strings[0]} is given twice")
+            self._given.add(action)
+        return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
