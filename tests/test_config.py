@@ -109,6 +109,22 @@ def test_an_assignment_without_a_key_or_value_is_refused(text):
         config.parse_assignment(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[clip]", ["clip"]),
+        (" [ clip, 3 ,true] ", ["clip", 3, True]),
+        ("['clip']", ["clip"]),
+        ("[clip,]", "[clip,]"),
+        ("[[clip]]", "[[clip]]"),
+        ("[clip", "[clip"),
+        ("[]", []),
+    ],
+)
+def test_a_list_of_words_needs_no_quotes(text, value):
+    assert config.parse_assignment(f"aggregation.each={text}") == ("aggregation.each", value)
+
+
 def test_a_plugin_registers_an_algorithm(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
