@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from fedkl.cli import console, interrupts
+from fedkl.cli import console, failures, interrupts
 from fedkl.cli.parser import parser
 from fedkl.errors import STALLED, StalledError, UserError
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command and exits: 0 done, 2 the user can mend it, 3 stalled, 130 interrupted."""
+    """Runs a command and exits: 0 done, 1 nobody foresaw it, 2 the user can mend it, 3 stalled, 130
+    interrupted."""
     console.open_streams()
     options = parser().parse_args(arguments)
     if options.json or options.csv:
@@ -49,8 +50,9 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(130)
     except Exception as error:
         # JAX's own class for it is not known before JAX is imported.
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        console.say("there is not enough memory for this")
-        sys.exit(2)
+        if "RESOURCE_EXHAUSTED" in str(error):
+            console.say("there is not enough memory for this")
+            sys.exit(2)
+        failures.show(error)
+        sys.exit(1)
     sys.exit(0)
