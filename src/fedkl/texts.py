@@ -115,10 +115,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Asks whether a known word was meant, in brackets; empty if none is like it.
 
     Example:
-        >>> did_you_mean("dmo", ["demo", "cartpole"])
-        ' (did you mean demo?)'
+        >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("cart", ["demo", "cartpole"])
+        (' (did you mean demo?)', ' (did you mean cartpole?)')
     """
-    close = difflib.get_close_matches(word, [*known], n=1)
+    known = [*known]
+    # The beginning of a word is often less like it than another word is.
+    begun = sorted((one for one in known if word and one.startswith(word)), key=len)
+    close = begun or difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
