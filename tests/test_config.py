@@ -87,8 +87,8 @@ def test_the_authors_variant_differs_where_their_code_did():
         ({"learner.c2_bounds": [2, 1]}, "learner.c2_bounds must be in ascending order"),
         ({"algorithm.c1_bounds": [2, 1]}, "algorithm.c1_bounds must be in ascending order"),
         ({"algorithm.distance": "L2"}, f"algorithm.distance must be one of {', '.join(DISTANCES)}"),
-        ({"algorithm.mu": 1.0}, "algorithm.mu is not a setting; algorithm has:"),
-        ({"world.scenario": "mars"}, "world.scenario is not a setting; world has: clients"),
+        ({"algorithm.mu": 1.0}, "algorithm.mu is not a setting; the algorithm fedkl has:"),
+        ({"world.scenario": "mars"}, "world.scenario is not a setting; the world reacher has: c"),
         ({"world.name": "mars"}, "world.name: there is no world 'mars'; there is: acrobot"),
         ({"learner": 3}, "learner must be a table of settings, not 3"),
         ({"federation.clients": 2}, "federation.clients_per_round must be at most"),
@@ -107,6 +107,22 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(settings, sentence):
 def test_an_assignment_without_a_key_or_value_is_refused(text):
     with pytest.raises(fedkl.UserError, match=r"dotted\.key=value"):
         config.parse_assignment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[clip]", ["clip"]),
+        (" [ clip, 3 ,true] ", ["clip", 3, True]),
+        ("['clip']", ["clip"]),
+        ("[clip,]", "[clip,]"),
+        ("[[clip]]", "[[clip]]"),
+        ("[clip", "[clip"),
+        ("[]", []),
+    ],
+)
+def test_a_list_of_words_needs_no_quotes(text, value):
+    assert config.parse_assignment(f"aggregation.each={text}") == ("aggregation.each", value)
 
 
 def test_a_plugin_registers_an_algorithm(tmp_path):

@@ -118,7 +118,7 @@ GROUPED = {"aggregation.reduce": "grouped"}
             "aggregation.b1 is not a setting; with these links aggregation has: each, reduce, "
             "step, server_learning_rate, server_momentum",
         ),
-        ({"selection.weights": [1]}, "selection.weights is not a setting; selection has: nothing"),
+        ({"selection.weights": [1]}, "selection.weights is not a setting; the selection uniform"),
         (
             {"selection.name": "weighted"},
             "selection.weights must have 60 numbers, one for each client, not 0",

@@ -50,6 +50,21 @@ def test_what_failed_has_not_run(tmp_path):
     assert str(path) not in loaded_plugins()
 
 
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (b"import fedkl\ndef f(:\n", r"wrong\.py, line 2: invalid syntax"),
+        (b"x = '\xff'", r"wrong\.py.*: .*utf-8"),
+    ],
+)
+def test_what_is_not_python_is_answered_with_the_line(tmp_path, source, sentence):
+    path = tmp_path / "wrong.py"
+    path.write_bytes(source)
+    with pytest.raises(UserError, match=sentence):
+        load_plugin(path)
+    assert str(path) not in loaded_plugins()
+
+
 def test_a_file_that_is_not_there_is_answered_with_a_sentence(tmp_path):
     with pytest.raises(UserError, match=r"gone\.py is not a file"):
         load_plugin(tmp_path / "gone.py")

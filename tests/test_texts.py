@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkl.texts import described, did_you_mean, folder_name, last_words, short_keys
+from fedkl.texts import described, did_you_mean, digits, folder_name, last_words, short_keys
 
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=5))
@@ -36,7 +36,20 @@ def test_settings_are_short_unless_they_would_be_mixed_up():
 
 def test_a_word_that_is_like_none_is_answered_with_nothing():
     assert did_you_mean("fedprix", ["fedkl", "fedprox"]) == " (did you mean fedprox?)"
+    assert did_you_mean("--ep", ["--help", "--episodes"]) == " (did you mean --episodes?)"
+    assert did_you_mean("", ["fedkl"]) == ""
     assert did_you_mean("nope", ["fedkl", "fedprox"]) == ""
+
+
+def test_no_number_is_rounded_to_nothing():
+    assert [digits(x) for x in (-0.00101, 3e-7, -0.0, 9.999)] == [
+        "-0.00101",
+        "3.00e-07",
+        "0",
+        "10.00",
+    ]
+    assert digits(-8.1234, 3) == "-8.123"
+    assert [digits(float(x)) for x in ("inf", "nan")] == ["inf", "nan"]
 
 
 def test_an_error_without_words_is_its_name():

@@ -7,6 +7,7 @@ config, which a run directory keeps, has neither.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -43,6 +44,8 @@ _GROUPS = {
 }
 _NAMED = {"algorithm": ALGORITHMS, "world": WORLDS, "selection": SELECTORS}
 _DEFAULTS = {"selection": "uniform"}
+_WORDS = re.compile(r"""\[[^][{}"',]+(,[^][{}"',]+)*\]""")
+"""A list whose entries are neither lists nor tables, and have no quotes."""
 _TABLES = {*_GROUPS, *_NAMED, "aggregation"}
 
 
@@ -193,21 +196,30 @@ def preset(
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """ "learner.d_local=0.02" as key and value; the value is TOML, or else a plain string.
+    """ "learner.d_local=0.02" as key and value; the value is TOML, or else a plain string, and so
+    is an entry of a list: shells take quotes away.
 
     Example:
         >>> parse_assignment("algorithm.distance=kl")
         ('algorithm.distance', 'kl')
         >>> parse_assignment("learner.hidden=[32, 32]")
         ('learner.hidden', [32, 32])
+        >>> parse_assignment("aggregation.each=[clip, sign]")
+        ('aggregation.each', ['clip', 'sign'])
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UserError(f"'{text}' is not of the form dotted.key=value")
+    return key.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
     try:
-        return key.strip(), strict_toml.parse(f"value = {value}")["value"]
+        return strict_toml.parse(f"value = {text}")["value"]
     except ValueError:
-        return key.strip(), value.strip()
+        if _WORDS.fullmatch(text):
+            return [_value(entry.strip()) for entry in text[1:-1].split(",")]
+        return text
 
 
 def _which(kind: str, table: Mapping[str, Any]) -> str:

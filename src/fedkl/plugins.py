@@ -34,7 +34,8 @@ def load_plugin(path: Path, module: str | None = None) -> None:
             in one place is found in the other; None: `module_of` the path.
 
     Raises:
-        UserError: it cannot be read. What the file itself raises is its author's to see.
+        UserError: it cannot be read, or is not Python. What the file itself raises is its author's
+            to see.
     """
     source = _read(path)
     changed = path.stat().st_mtime_ns
@@ -59,7 +60,11 @@ class _Source(SourceFileLoader):
         self._source = source
 
     def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self._source, self.path)
+        try:
+            return self.source_to_code(self._source, self.path)
+        except SyntaxError as error:
+            line = f", line {error.lineno}" if error.lineno else ""
+            raise UserError(f"the plugin {self.path}{line}: {error.msg}") from error
 
 
 def sha256_of(path: Path) -> str:

@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
-from fedkl.texts import printable
+from fedkl.texts import digits, printable
 
 COMPILING = "compiling"
+_GAP = "  "
+"""Between what is told of a round."""
 _LINES = 20
 """Of many runs together, where there is no bar."""
 _QUIET = 30.0
@@ -94,7 +99,7 @@ class RoundProgress:
         if not is_live(self._console):
             parts = (f"round {record['round']}/{self._rounds}", now, left)
             self._console.print(
-                "  ".join(part for part in parts if part), soft_wrap=True, highlight=False
+                _GAP.join(part for part in parts if part), soft_wrap=True, highlight=False
             )
 
 
@@ -141,16 +146,41 @@ def _columns(console: Console) -> Progress:
         TextColumn("{task.description} {task.completed}/{task.total}"),
         BarColumn(bar_width=12),
         TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[now]}"),
+        _Now(),
         console=console,
         disable=not is_live(console),
         transient=True,
     )
 
 
+class _Now(ProgressColumn):
+    """What goes on, in the room that is left: all other columns keep their width."""
+
+    def render(self, task: Task) -> _WholeItems:
+        return _WholeItems(task.fields["now"])
+
+
+class _WholeItems:
+    """As many items of a text as there is room for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(0, cell_len(self._text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown, *more = self._text.split(_GAP)
+        for item in more:
+            if cell_len(longer := f"{shown}{_GAP}{item}") > options.max_width:
+                break
+            shown = longer
+        yield Text(shown, no_wrap=True, overflow="ellipsis")
+
+
 def number(value: float | None) -> str:
     """A return as the log has it, which is null for one that is not finite."""
-    return "not finite" if value is None else f"{value:.2f}"
+    return "not finite" if value is None else digits(value)
 
 
 def describe(record: Mapping[str, Any], distance: str = "distance") -> str:
@@ -162,7 +192,7 @@ def describe(record: Mapping[str, Any], distance: str = "distance") -> str:
     """
     parts = []
     if record["return_mean"] is not None:
-        parts.append(f"return {record['return_mean']:.2f}")
+        parts.append(f"return {digits(record['return_mean'])}")
     if record["kl_local"] is not None:
         parts.append(f"KL of a local step {record['kl_local']:.4f}")
         parts.append(f"{distance} from global {record['distance_global']:.3f}")
@@ -172,4 +202,4 @@ def describe(record: Mapping[str, Any], distance: str = "distance") -> str:
         parts.append(f"client {rejected['client']} left out ({rejected['reason']})")
     if record["note"]:
         parts.append(record["note"])
-    return "  ".join(parts)
+    return _GAP.join(parts)

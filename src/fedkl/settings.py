@@ -92,6 +92,9 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     known = {spelled(f): f for f in dataclasses.fields(cls) if "help" in f.metadata}
     hints = typing.get_type_hints(cls)
     prefix, group = (f"{where}.", f"{where} has") if where else ("", "there is")
+    if isinstance(which := getattr(cls, "name", None), str):
+        # Of an algorithm, a world, a selector others have other settings.
+        group = f"the {where} {which} has"
     for name in values:
         if name not in known:
             allowed = ", ".join(known) or "nothing"

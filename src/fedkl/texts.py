@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,6 +36,28 @@ def few(items: Sequence[str], most: int = 8) -> str:
     """
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
+
+
+def digits(value: float, decimals: int = 2) -> str:
+    """A number with as many decimals as help.
+
+    Args:
+        value: the number.
+        decimals: of a number from 1 to 10; larger ones have fewer, smaller ones as many digits.
+
+    Example:
+        >>> digits(-8.1234), digits(-140.26), digits(12345.6), digits(-0.001014), digits(0.0)
+        ('-8.12', '-140.3', '12346', '-0.00101', '0')
+    """
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return str(value)
+    size = math.floor(math.log10(abs(value)))
+    if size < -4:
+        return f"{value:.{decimals}e}"
+    places = decimals - size if size < 0 else max(0, min(decimals, decimals + 1 - size))
+    return f"{value:.{places}f}"
 
 
 def plain(value: Any) -> str:
@@ -92,10 +115,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Asks whether a known word was meant, in brackets; empty if none is like it.
 
     Example:
-        >>> did_you_mean("dmo", ["demo", "cartpole"])
-        ' (did you mean demo?)'
+        >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("cart", ["demo", "cartpole"])
+        (' (did you mean demo?)', ' (did you mean cartpole?)')
     """
-    close = difflib.get_close_matches(word, [*known], n=1)
+    known = [*known]
+    # The beginning of a word is often less like it than another word is.
+    begun = sorted((one for one in known if word and one.startswith(word)), key=len)
+    close = begun or difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

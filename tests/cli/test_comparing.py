@@ -52,6 +52,10 @@ def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
     ("given", "sentence"),
     [
         (["--vary", "learner.d_local=0.01,0.01"], "--vary has the same twice"),
+        (
+            ["--vary", "algorithm.mu=1,2"],
+            "algorithm.mu is not a setting; the algorithm fedkl has: ",
+        ),
         (["--vary", "learner.d_locl=1,2"], "learner.d_locl is not a setting (did you mean d_local"),
         (["--vary", "learner.d_local"], "is not of the form dotted.key=value,value"),
         (["--vary", "learner.d_local=1,"], "--vary learner.d_local=1, lacks a value"),

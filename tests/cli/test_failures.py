@@ -99,6 +99,38 @@ def test_the_last_line_of_a_worker_is_the_exception(tmp_path, capsys):
     assert "Traceback" in (tmp_path / "c" / "broken-seed0" / "worker.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("body", "places"),
+    [
+        ("x = 1 / 0", ["in <module>", "in Mine"]),
+        ("def penalty(self, at): return helped(at)", ["in penalty", "in helped"]),
+    ],
+)
+def test_of_a_mistake_in_a_plugin_its_author_sees_the_places_in_it(
+    tmp_path, monkeypatch, capsys, body, places
+):
+    plugin = tmp_path / f"mistaken_{len(body)}.py"
+    helper = "def helped(at):\n    return 1 / 0\n"
+    plugin.write_text(helper + ALGORITHM.format(name=plugin.stem, body=body))
+    monkeypatch.chdir(tmp_path)
+    train = ["train", "probe-point", "--plugin", plugin, "--algorithm", plugin.stem, *ARGUMENTS]
+    code, _, err = call(capsys, *train)
+    assert code == 1
+    assert re.findall(r"in [<>\w]+$", err, re.MULTILINE) == places
+    assert err.count(str(plugin)) == len(places)
+    assert err.endswith("\nZeroDivisionError: division by zero\n")
+
+
+def test_a_defect_of_our_own_is_a_traceback_that_ends_with_the_exception(monkeypatch, capsys):
+    from fedkl.cli import listing
+
+    monkeypatch.setattr(listing, "ALGORITHMS", 3)
+    code, _, err = call(capsys, "list")
+    assert code == 1
+    assert "listing.py" in err
+    assert err.endswith("\nTypeError: 'int' object is not iterable\n")
+
+
 def test_a_run_that_fails_in_its_first_round_leaves_nothing(tmp_path, monkeypatch, capsys):
     plugin = tmp_path / "early.py"
     body = 'def penalty(self, at): raise fedkl.UserError("not today")'

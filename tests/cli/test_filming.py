@@ -69,13 +69,13 @@ def test_the_film_names_algorithm_round_speed_and_clients(tmp_path, monkeypatch)
     video = filming.write(asked(tmp_path / "f.gif", clients=2), federation(10), films)
     assert told["heading"] == "fedkl on reacher, round 7, 0.2x"
     assert told["captions"] == [
-        ["client 0, return 0.00", "client 0, return 0.00"],
-        ["client 9, return 0.00", "client 9, return -2.25"],
+        ["client 0, return 0", "client 0, return 0"],
+        ["client 9, return 0", "client 9, return -2.25"],
     ]
     assert [name for name, _ in told["legend"]] == ["fingertip", "target", "where its targets are"]
     assert told["fps"] == 10.0
     assert video == {"file": str(tmp_path / "f.gif"), "clients": [0, 9], "returns": [0.0, -2.25]}
-    assert filming.in_words(video).endswith("(returns: client 0 0.000, client 9 -2.250)")
+    assert filming.in_words(video).endswith("(returns: client 0 0, client 9 -2.250)")
     one = filming.write(asked(tmp_path / "f.gif"), federation(10), {9: films[9]})
     assert (one["client"], one["return"]) == (9, -2.25)
     assert filming.in_words(one).endswith("(client 9, return -2.250)")

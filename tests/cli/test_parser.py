@@ -57,6 +57,9 @@ def test_options_are_spelled_out(path, sub):
             "arguments: --round=3 (did you mean --rounds",
         ),
         (["theory", "verify", "--famlies", "3"], "(did you mean --families?)"),
+        (["evaluate", "runs/demo", "--ep", "3"], "(did you mean --episodes?)"),
+        (["theory", "verify", "--claim", "thorem-1"], "not thorem-1 (did you mean theorem-1?)"),
+        (["theory", "iterate", "--algorithm", "papr"], "not papr (did you mean paper?)"),
         (["trian", "demo"], "invalid choice: 'trian' (did you mean train?)"),
         (["theory", "verfy"], "(did you mean verify?)"),
         (["train", "demo", "--engine", "rai"], "invalid choice: 'rai' (did you mean ray?)"),
@@ -76,6 +79,10 @@ def test_options_are_spelled_out(path, sub):
             ["train", "demo", "--rounds", "2", "--set", "federation.rounds=4"],
             "federation.rounds is given twice: as 4 and as 2",
         ),
+        (
+            ["train", "demo", "--set", "seed=1", "--set", "learner.steps=3", "learner.steps=4"],
+            "learner.steps is given twice: as 3 and as 4",
+        ),
     ],
 )
 def test_what_is_nearly_right_is_answered_with_what_was_meant(
@@ -87,6 +94,53 @@ def test_what_is_nearly_right_is_answered_with_what_was_meant(
     assert sentence in err
     assert len(err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def _word(sub):
+    """Something that a command may be given."""
+    return next((a.choices[0] for a in sub._actions if not a.option_strings and a.choices), "1")
+
+
+@EVERY
+def test_words_typed_in_the_order_of_the_usage_are_understood(path, sub):
+    usage = sub.format_usage().removeprefix("usage: ").split()
+    words = [word for word in usage if not word.startswith(("[", "..."))]
+    typed = [w if w.startswith("-") or w in ("fedkl", *path) else _word(sub) for w in words]
+    settings = ["--set", "a=b"] if any(a.dest == "set" for a in sub._actions) else []
+    found = parser().parse_args([*typed[1:], *settings])
+    assert found.function == sub._defaults["function"]
+    assert usage[-1] == "[options]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "--set", "a=b", "demo"], "'demo' was taken for a value of --set: put PRESET f"),
+        (["compare", "--algorithms", "x", "demo", "--set", "a=b", "c=d"], "value of --algorithms:"),
+    ],
+)
+def test_a_word_that_an_option_has_taken_is_named(capsys, arguments, sentence):
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert "arguments are required: PRESET" in err
+    assert sentence in err
+
+
+def test_an_option_with_one_value_has_taken_nothing(capsys):
+    assert "was taken" not in call(capsys, "train", "--set", "a=b")[2]
+    assert "was taken" not in call(capsys, "compare", "demo", "--algorithms", "a", "b")[2]
+
+
+@EVERY
+def test_an_option_of_one_value_is_given_once(capsys, path, sub):
+    for action in sub._actions:
+        if action.option_strings and isinstance(action, argparse._StoreAction):
+            word = str(action.choices[0] if action.choices else 1)
+            twice = [action.option_strings[0], word] * 2
+            code, out, err = call(capsys, *path, *twice)
+            assert (code, out) == (2, "")
+            assert f"{action.option_strings[0]} is given twice; see" in err
+            assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

@@ -122,7 +122,7 @@ def test_iterate_takes_a_users_own_family(capsys, tmp_path):
             "--claim must be one of performance-difference,",
         ),
         (["verify", "--family", "no.npz"], "no.npz: No such file"),
-        (["iterate", "--algorithm", "sgd"], "the algorithm must be one of paper, second-order,"),
+        (["iterate", "--algorithm", "sgd"], "--algorithm must be one of paper, second-order,"),
         (["iterate", "--rounds", -1], "rounds must be at least 0, not -1"),
         (["iterate", "--gamma", 1], "gamma must be a number strictly between 0 and 1, not 1.0"),
         (["iterate", "--gamma", 0.9999999999], "gamma must be at most 1 - 1e-08, not 0.9999999999"),

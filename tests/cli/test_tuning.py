@@ -205,7 +205,7 @@ GRID = ["--grid", "learner.d_local=0.1,0.2,0.3,0.4"]
         ),
         (
             ["tune-d-global", "demo", "--run", "x", "--set", "algorithm.d_global=1"],
-            "algorithm.d_global is not a setting; algorithm has: distance",
+            "algorithm.d_global is not a setting; the algorithm fedavg has: distance",
         ),
     ],
 )

@@ -23,6 +23,7 @@ RECORD: dict[str, Any] = {
     ("change", "words"),
     [
         ({}, "return -8.13  KL of a local step 0.0100  tv from global 0.123"),
+        ({"return_mean": -0.00101, "kl_local": None}, "return -0.00101"),
         (
             {"return_mean": None, "guarded": 2},
             "KL of a local step 0.0100  tv from global 0.123  guarded 2",
@@ -86,6 +87,28 @@ def test_a_terminal_is_told_that_it_compiles() -> None:
     with RoundProgress(Console(file=stream, width=100, force_terminal=True), 5):
         pass
     assert "compiling" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (120, "0:00:00 left return -8.13  KL of a local step 0.0100  sqrt_kl from global 0.123"),
+        (80, "0:00:00 left return -8.13  KL of a local step 0.0100"),
+        (60, "0:00:00 left return -8.13"),
+        (43, "0:00:00 left return -8…"),
+    ],
+)
+def test_however_narrow_a_terminal_is_round_and_time_left_are_whole(width: int, shown: str) -> None:
+    stream = io.StringIO()
+    terminal = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    with RoundProgress(terminal, 2, "sqrt_kl") as progress:
+        progress.show(RECORD | {"round": 1})
+        progress.show(RECORD | {"round": 2})
+    last = stream.getvalue().replace("\x1b[2K", "\n").splitlines()
+    drawn = [line.rstrip() for line in last if "round 2/2" in line][-1]
+    assert drawn.startswith("round 2/2 ━")
+    assert drawn.endswith(f"━ {shown}")
+    assert len(drawn) <= width
 
 
 def test_of_many_rounds_there_is_a_line_every_few(monkeypatch: pytest.MonkeyPatch) -> None:

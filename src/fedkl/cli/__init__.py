@@ -4,12 +4,15 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from fedkl.cli import interrupts
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits; see `fedkl.cli.command`."""
     try:
         # Here, because importing takes a while in which somebody may change their mind.
-        from fedkl.cli.command import run
+        with interrupts.ending_at_once():
+            from fedkl.cli.command import run
 
         run(arguments)
     except KeyboardInterrupt:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from fedkl.cli import console
+from fedkl.cli import console, failures, interrupts
 from fedkl.cli.parser import parser
 from fedkl.errors import STALLED, StalledError, UserError
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command and exits: 0 done, 2 the user can mend it, 3 stalled, 130 interrupted."""
+    """Runs a command and exits: 0 done, 1 nobody foresaw it, 2 the user can mend it, 3 stalled, 130
+    interrupted."""
     console.open_streams()
-    _hear_interrupts()
     options = parser().parse_args(arguments)
     if options.json or options.csv:
         console.leave_stdout_alone()
     try:
-        getattr(import_module(f"fedkl.cli.{options.module}"), options.function)(options)
+        with interrupts.ending_at_once():
+            command = getattr(import_module(f"fedkl.cli.{options.module}"), options.function)
+        interrupts.hear()
+        command(options)
     except UserError as error:
         console.say(str(error))
         sys.exit(2)
@@ -50,40 +50,9 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(130)
     except Exception as error:
         # JAX's own class for it is not known before JAX is imported.
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        console.say("there is not enough memory for this")
-        sys.exit(2)
+        if "RESOURCE_EXHAUSTED" in str(error):
+            console.say("there is not enough memory for this")
+            sys.exit(2)
+        failures.show(error)
+        sys.exit(1)
     sys.exit(0)
-
-
-def _hear_interrupts() -> None:
-    """Ctrl-C ends the command as an exception does, which takes a moment; the next one ends it at
-    once, without a traceback of whatever was being ended. What is on disk is whole at any time."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # ignored, as in the background, or somebody else's
-
-    def at_once(*_: object) -> None:
-        with contextlib.suppress(OSError):
-            console.err.show_cursor(True)
-        os._exit(130)
-
-    def first(*_: object) -> None:
-        signal.signal(signal.SIGINT, at_once)
-        raise KeyboardInterrupt
-
-    before = sys.unraisablehook
-
-    def again(lost: sys.UnraisableHookArgs) -> None:
-        """Python throws away what is raised in some places: JAX has one in every collection of
-        garbage. What is lost there comes again, a moment later."""
-        if lost.exc_type is not KeyboardInterrupt:
-            return before(lost)
-        # By the kernel, which interrupts also what waits by then.
-        signal.signal(signal.SIGALRM, first)
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-
-    signal.signal(signal.SIGINT, first)
-    sys.unraisablehook = again

@@ -24,6 +24,7 @@ from fedkl.runs import Callback, RunDirectory, TensorBoardSink, is_served
 from fedkl.runs.comparison import runs_in
 from fedkl.runs.records import is_number
 from fedkl.server.loop import Federation
+from fedkl.texts import digits
 from fedkl.training import Warn
 from fedkl.tuning.d_global import is_measurement
 from fedkl.tuning.plan import is_tuning
@@ -155,9 +156,9 @@ def _evaluate(federation: Federation, options: argparse.Namespace) -> None:
     console.out.print(
         f"{kind} global policy after round {result['round']}, {options.episodes} episodes "
         f"{'shared by' if shared else 'on each of'} {clients - len(failures)} clients:\n"
-        f"  mean return            {result['return_mean']:.3f}\n"
-        f"  worst client           {result['return_min']:.3f} (client {worst})\n"
-        f"  deviation over clients {result['return_std']:.3f}"
+        f"  mean return            {digits(result['return_mean'], 3)}\n"
+        f"  worst client           {digits(result['return_min'], 3)} (client {worst})\n"
+        f"  deviation over clients {digits(result['return_std'], 3)}"
     )
     if films:
         console.out.print(filming.in_words(result["video"]), soft_wrap=True)

@@ -12,6 +12,7 @@ from fedkl.drawing import Scene, check_target, grid, write_video
 from fedkl.errors import UserError
 from fedkl.server.films import Film
 from fedkl.server.loop import Federation
+from fedkl.texts import digits
 from fedkl.worlds import SharedWorld
 
 _WIDTHS = {".mp4": 960, ".gif": 600}
@@ -67,7 +68,7 @@ def write(
         Scene(
             film.frames,
             [
-                f"{'all clients' if shared else f'client {client}'}, return {total:.2f}"
+                f"{'all clients' if shared else f'client {client}'}, return {digits(total)}"
                 for total in film.totals
             ],
         )
@@ -89,7 +90,8 @@ def write(
 def in_words(video: Mapping[str, Any]) -> str:
     """A line about the film."""
     if "client" in video:
-        return f"video: {video['file']} (client {video['client']}, return {video['return']:.3f})"
+        came_to = digits(video["return"], 3)
+        return f"video: {video['file']} (client {video['client']}, return {came_to})"
     pairs = zip(video["clients"], video["returns"], strict=True)
-    said = ", ".join(f"client {client} {value:.3f}" for client, value in pairs)
+    said = ", ".join(f"client {client} {digits(value, 3)}" for client, value in pairs)
     return f"video: {video['file']} (returns: {said})"

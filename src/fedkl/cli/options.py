@@ -18,15 +18,14 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that --set and --rounds give.
 
     Raises:
-        UserError: both say how many rounds.
+        UserError: a setting is given twice.
     """
-    settings = dict(config.parse_assignment(text) for text in options.set)
-    if options.rounds is not None:
-        if (given := settings.get("federation.rounds")) is not None:
-            raise UserError(
-                f"federation.rounds is given twice: as {given!r} and as {options.rounds!r}"
-            )
-        settings["federation.rounds"] = options.rounds
+    settings: dict[str, Any] = {}
+    rounds = [] if options.rounds is None else [("federation.rounds", options.rounds)]
+    for key, value in [*map(config.parse_assignment, options.set), *rounds]:
+        if key in settings:
+            raise UserError(f"{key} is given twice: as {settings[key]!r} and as {value!r}")
+        settings[key] = value
     return settings
 
 

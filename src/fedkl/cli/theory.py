@@ -16,11 +16,12 @@ from fedkl.errors import UserError
 from fedkl.progress import bar
 from fedkl.tabular import Family, families, load, optimum, verification
 from fedkl.tabular.claims import CLAIMS, Claim
-from fedkl.tabular.iteration import Trajectory
+from fedkl.tabular.iteration import ALGORITHMS, Trajectory
 from fedkl.tabular.iteration import iterate as run_rounds
 from fedkl.tabular.selection import draw_participants
 from fedkl.tabular.validation import FloatArray
 from fedkl.tabular.verification import Result
+from fedkl.texts import did_you_mean
 
 # Which options of `iterate` each kind of family takes, and what they are if not given.
 _FAMILIES: dict[str, dict[str, Any]] = {
@@ -61,6 +62,10 @@ def verify(options: argparse.Namespace) -> None:
 
 
 def iterate(options: argparse.Namespace) -> None:
+    if options.algorithm not in ALGORITHMS:
+        hint = did_you_mean(options.algorithm, ALGORITHMS)
+        there_is = ", ".join(ALGORITHMS)
+        raise UserError(f"--algorithm must be one of {there_is}, not {options.algorithm}{hint}")
     family, settings = _family(options)
     weights = None
     if options.participants is not None:
@@ -137,7 +142,8 @@ def _claims(names: Sequence[str]) -> Sequence[Claim]:
     known = {claim.name: claim for claim in CLAIMS}
     for name in names:
         if name not in known:
-            raise UserError(f"--claim must be one of {', '.join(known)}, not {name}")
+            hint = did_you_mean(name, known)
+            raise UserError(f"--claim must be one of {', '.join(known)}, not {name}{hint}")
     return [known[name] for name in names] or CLAIMS
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
 from fedkl.cli import main
 from fedkl.processes import die_with
-from fedkl.texts import last_words
 
 
 def work(run: str, cores: str, parent: str, *until: str) -> None:
@@ -21,13 +19,7 @@ def work(run: str, cores: str, parent: str, *until: str) -> None:
     die_with(int(parent))
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    try:
-        main(["resume", run, *(f"--until={round}" for round in until)])
-    except Exception as error:
-        traceback.print_exc()
-        # Whoever started this shows the last line, and JAX prints notices below a traceback.
-        print(last_words(error), file=sys.stderr)
-        sys.exit(1)
+    main(["resume", run, *(f"--until={round}" for round in until)])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from fedkl.report.statistics import (
     largest_drop,
     settling,
 )
-from fedkl.texts import few
+from fedkl.texts import digits, few
 
 NOTHING = "\N{EN DASH}"
 
@@ -197,13 +197,7 @@ def number(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return NOTHING
-    if value == 0:
-        return "0"
-    digits = math.floor(math.log10(abs(value)))
-    if digits < -4:
-        return f"{value:.2e}"
-    decimals = 2 - digits if digits < 0 else max(0, min(2, 3 - digits))
-    return f"{value:.{decimals}f}"
+    return digits(value)
 
 
 def minus(text: str) -> str:

@@ -21,7 +21,8 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this; may be repeated; default: all",
+        help="only this, such as theorem-1; may be repeated; default: all, whose names "
+        "`fedkl theory verify --families 1` prints",
     )
     sub.add_argument(
         "--family",

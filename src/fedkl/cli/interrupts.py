@@ -1,0 +1,74 @@
+"""Ctrl-C: what it does while a command is imported, and what while it runs.
+
+Nothing is imported at the top that takes time, because that is a time to press it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Ctrl-C inside the block ends the process with a sentence.
+
+    For imports: an exception out of nowhere is lost in the callbacks that JAX has in the garbage
+    collector, and spoils the modules of C extensions. Nothing is on disk yet, nothing is printed.
+    """
+    if not _is_ours_to_hear():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, b"fedkl: interrupted\n")
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def hear() -> None:
+    """Ctrl-C ends the command as an exception does, which takes a moment; the next one ends it at
+    once, without a traceback of whatever was being ended. What is on disk is whole at any time."""
+    if not _is_ours_to_hear():
+        return
+    from fedkl.cli import console
+
+    def at_once(*_: object) -> None:
+        with contextlib.suppress(OSError):
+            console.err.show_cursor(True)
+        os._exit(130)
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, at_once)
+        raise KeyboardInterrupt
+
+    before = sys.unraisablehook
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        """Python throws away what is raised in some places: JAX has one in every collection of
+        garbage. What is lost there comes again, a moment later."""
+        if lost.exc_type is not KeyboardInterrupt:
+            return before(lost)
+        # By the kernel, which interrupts also what waits by then.
+        signal.signal(signal.SIGALRM, first)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+    signal.signal(signal.SIGINT, first)
+    sys.unraisablehook = again
+
+
+def _is_ours_to_hear() -> bool:
+    """Only the main thread may; and it may be ignored, as in the background, or be somebody
+    else's."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,45 @@
+"""Ctrl-C, as a command hears it."""
+
+import os
+
+LOST = """
+import gc, signal, time
+from fedkl.cli import interrupts
+
+def collected(phase, info):
+    gc.callbacks.remove(collected)
+    signal.raise_signal(signal.SIGINT)
+
+interrupts.hear()
+gc.callbacks.append(collected)
+try:
+    gc.collect()
+    time.sleep(60)
+    print("lost")
+except KeyboardInterrupt:
+    print("heard")
+"""
+"""An exception in a callback of the garbage collector is thrown away."""
+
+
+def test_ctrl_c_is_heard_where_python_throws_exceptions_away(child):
+    out, err = child("-c", LOST).communicate(timeout=50)
+    assert (out, err) == ("heard\n", "")
+
+
+IMPORTED = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt as error:
+    raise ImportError("initialization failed") from error
+"""
+"""Stands for JAX: C extensions make something else of an exception while they are imported."""
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_wherever_it_comes(tmp_path, child):
+    (tmp_path / "jax.py").write_text(IMPORTED)
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = child("-m", "fedkl", "list", env={**os.environ, "PYTHONPATH": paths})
+    out, err = process.communicate(timeout=50)
+    assert (process.returncode, out, err) == (130, "", "fedkl: interrupted\n")
