@@ -38,6 +38,16 @@ def few(items: Sequence[str], most: int = 8) -> str:
     return ", ".join(items[:most]) + more
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something, whose plural ends in s.
+
+    Example:
+        >>> counted(1, "run"), counted(2, "run")
+        ('1 run', '2 runs')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def digits(value: float, decimals: int = 2) -> str:
     """A number with as many decimals as help.
 

@@ -5,11 +5,13 @@ import io
 import json
 import sys
 import tomllib
+from contextlib import nullcontext
 
 import pytest
 from commands import call
 
 from fedkl import compare, config, training, workers
+from fedkl.cli import several
 from fedkl.errors import UserError
 from fedkl.runs import RunDirectory
 
@@ -46,6 +48,19 @@ def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
         assert made.algorithm.name == algorithm
         assert made.learner.d_local == settings["learner.d_local"]
         assert made.federation.clients == 3
+
+
+def test_one_run_is_not_several(tmp_path, monkeypatch):
+    said = []
+
+    def bar(console, label, total, lines):
+        said.append(label)
+        return nullcontext(lambda done: None)
+
+    monkeypatch.setattr(several, "bar", bar)
+    for runs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
+        several.with_bar(runs, lambda show, tick: None, rounds=1)
+    assert said == ["1 run, round", "2 runs, round"]
 
 
 @pytest.mark.parametrize(

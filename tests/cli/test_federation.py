@@ -56,6 +56,7 @@ def test_evaluation_prints_json_for_machines_and_words_for_people(trained, capsy
     assert len(result["return_per_client"]) == 3
     code, out, _ = call(capsys, "evaluate", path, "--episodes", 3)
     assert "stochastic global policy after round 2, 3 episodes on each of 3 clients" in out
+    assert ", 1 episode on each of 3 clients" in call(capsys, "evaluate", path, "--episodes", 1)[1]
 
 
 def test_evaluation_leaves_the_run_as_it_was(trained, capsys):

@@ -10,6 +10,7 @@ from fedkl.cli import console
 from fedkl.errors import UserError
 from fedkl.runs import RunDirectory
 from fedkl.runs.comparison import runs_in
+from fedkl.texts import counted
 
 
 def check_(options: argparse.Namespace) -> None:
@@ -28,6 +29,6 @@ def check_(options: argparse.Namespace) -> None:
             console.out.print(f"{finding.what}\n  what to do: {finding.remedy}", soft_wrap=True)
         if not findings:
             rounds = len(run.metrics.read())
-            console.out.print(f"{one}: all is well, {rounds} rounds", soft_wrap=True)
+            console.out.print(f"{one}: all is well, {counted(rounds, 'round')}", soft_wrap=True)
     if wrong:
         raise UserError(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong with {path}")

@@ -12,6 +12,7 @@ from fedkl.cli import console, output
 from fedkl.cli.options import settings_of
 from fedkl.errors import UserError
 from fedkl.runs.clients_table import columns
+from fedkl.texts import counted
 from fedkl.worlds import Reacher, SharedWorld, SoloWorld, World
 from fedkl.worlds.reacher_params import REACH
 
@@ -79,7 +80,9 @@ def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
     """What there is to say, for people, in 80 columns."""
     number, world = chosen.federation.clients, chosen.world
     label = chosen.preset or "config"
-    console.out.print(f"{label}: {number} clients of the world {world.name}, seed {chosen.seed}")
+    console.out.print(
+        f"{label}: {counted(number, 'client')} of the world {world.name}, seed {chosen.seed}"
+    )
     if isinstance(world, SharedWorld):
         console.out.print("They share one simulation, and differ by their place in it.")
         return
@@ -144,7 +147,7 @@ def _show_first(table: dict[str, np.ndarray], number: int) -> None:
         shown[name] = texts
     rows = [*zip(*shown.values(), strict=True)]
     tables.show(tables.Table([*shown], rows, ()), console.out)
-    more = [f"{number - _FIRST} more clients"] if number > _FIRST else []
+    more = [f"{counted(number - _FIRST, 'more client')}"] if number > _FIRST else []
     more += [f"more columns: {', '.join(left_out)}"] if left_out else []
     if more:
         console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_width())

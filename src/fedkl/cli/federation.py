@@ -24,7 +24,7 @@ from fedkl.runs import Callback, RunDirectory, TensorBoardSink, is_served
 from fedkl.runs.comparison import runs_in
 from fedkl.runs.records import is_number
 from fedkl.server.loop import Federation
-from fedkl.texts import digits
+from fedkl.texts import counted, digits
 from fedkl.training import Warn
 from fedkl.tuning.d_global import is_measurement
 from fedkl.tuning.plan import is_tuning
@@ -78,17 +78,14 @@ def resume(options: argparse.Namespace) -> None:
         from fedkl.cli import network
 
         cluster.refuse(options)
-        _lengthen(run, options)
-        return network.resume(run, options)
+        return network.resume(run, options, _lengthen(run, options))
     with cluster.engine(options) as engine_for:
         tell = _lengthen(run, options)
         chosen = config.of_run(run)
         callbacks = [bar := Bar(options.until), *sinks_of(options)]
         with Federation(chosen, engine_for(chosen)) as federation:
             running.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
-    conclude(run)
-    if not bar.moved and run.summary() is not None:
-        console.out.print(f"{run.path} is finished; --rounds N trains longer", soft_wrap=True)
+    conclude(run, bar.moved)
 
 
 def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
@@ -154,8 +151,9 @@ def _evaluate(federation: Federation, options: argparse.Namespace) -> None:
     worst = int(np.nanargmin(per_client))
     shared = isinstance(federation.config.world, SharedWorld)
     console.out.print(
-        f"{kind} global policy after round {result['round']}, {options.episodes} episodes "
-        f"{'shared by' if shared else 'on each of'} {clients - len(failures)} clients:\n"
+        f"{kind} global policy after round {result['round']}, "
+        f"{counted(options.episodes, 'episode')} {'shared by' if shared else 'on each of'} "
+        f"{counted(clients - len(failures), 'client')}:\n"
         f"  mean return            {digits(result['return_mean'], 3)}\n"
         f"  worst client           {digits(result['return_min'], 3)} (client {worst})\n"
         f"  deviation over clients {digits(result['return_std'], 3)}"
@@ -209,8 +207,13 @@ class Bar(Callback):
         self._open.close()
 
 
-def conclude(run: RunDirectory) -> None:
-    """Says what a run came to."""
+def conclude(run: RunDirectory, moved: bool = True) -> None:
+    """Says what a run came to.
+
+    Args:
+        run: its directory.
+        moved: whether the command has trained any round of it.
+    """
     chosen = from_mapping(run.config())
     label = f"{_trained(chosen)} {chosen.algorithm.name} seed {chosen.seed}"
     rounds = chosen.federation.rounds
@@ -228,8 +231,12 @@ def conclude(run: RunDirectory) -> None:
         soft_wrap=True,
     )
     if again := summary["refused_again_and_again"]:
-        worst = ", ".join(f"client {c['client']} ({c['times']} rounds)" for c in again[:5])
+        worst = ", ".join(
+            f"client {c['client']} ({counted(c['times'], 'round')})" for c in again[:5]
+        )
         warn(f"refused again and again: {worst}; see `rejected` in {run.metrics.path}")
+    if not moved:
+        console.out.print(f"{run.path} is finished; --rounds N trains longer", soft_wrap=True)
 
 
 def _trained(chosen: config.Config) -> str:

@@ -29,6 +29,7 @@ from fedkl.processes import be_deaf, ended_by_signals
 from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory, files
 from fedkl.server.loop import Federation
+from fedkl.training import Warn
 from fedkl.worlds import SharedWorld
 
 HOST, PORT = "127.0.0.1", 9092
@@ -52,8 +53,14 @@ def serve(options: argparse.Namespace) -> None:
     federation.conclude(run)
 
 
-def resume(run: RunDirectory, options: argparse.Namespace) -> None:
-    """Goes on serving a run."""
+def resume(run: RunDirectory, options: argparse.Namespace, tell: Warn) -> None:
+    """Goes on serving a run.
+
+    Args:
+        run: its directory.
+        options: of the command.
+        tell: is told of what is wrong and does not stop it.
+    """
     serving = Serving.read(run.path)
     chosen = config.of_run(run)
     watched = Watched()
@@ -69,8 +76,8 @@ def resume(run: RunDirectory, options: argparse.Namespace) -> None:
             _check(serving, chosen)
             stack.enter_context(_serving_it(run, serving, engine, chosen))
         accept = options.accept_changes
-        running.go_on(run, loop, callbacks, warn, options.until, accept)
-    federation.conclude(run)
+        running.go_on(run, loop, callbacks, tell, options.until, accept)
+    federation.conclude(run, bar.moved)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from fedkl.cli import console
 from fedkl.config import of_run
 from fedkl.progress import bar
 from fedkl.runs import RunDirectory
+from fedkl.texts import counted
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -37,7 +38,7 @@ def with_bar(runs: Sequence[Path], go_on: Proceeds[R_co], rounds: int | None = N
         configs = [of_run(RunDirectory.open(run)) for run in runs]
         rounds = sum(config.federation.rounds for config in configs)
     done = workers.RoundCounter(runs)
-    with bar(console.talk, f"{len(runs)} runs, round", rounds, lines=True) as show_done:
+    with bar(console.talk, f"{counted(len(runs), 'run')}, round", rounds, lines=True) as show_done:
         return go_on(show=say, tick=lambda: show_done(done()))
 
 

@@ -21,7 +21,7 @@ from fedkl.tabular.iteration import iterate as run_rounds
 from fedkl.tabular.selection import draw_participants
 from fedkl.tabular.validation import FloatArray
 from fedkl.tabular.verification import Result
-from fedkl.texts import did_you_mean
+from fedkl.texts import counted, did_you_mean
 
 # Which options of `iterate` each kind of family takes, and what they are if not given.
 _FAMILIES: dict[str, dict[str, Any]] = {
@@ -195,8 +195,8 @@ def _print_rounds(
     tables.show(tables.Table(titles, lines, ()), console.out)
     kept = "no round lost anything" if path.monotone else "some rounds lost"
     console.out.print(
-        f"{algorithm}: return {path.returns[0]:.5f} to {path.returns[-1]:.5f} in {rounds} rounds, "
-        f"{share[-1]:.1%} of the possible improvement; {kept}.\n"
+        f"{algorithm}: return {path.returns[0]:.5f} to {path.returns[-1]:.5f} in "
+        f"{counted(rounds, 'round')}, {share[-1]:.1%} of the possible improvement; {kept}.\n"
         f"Best return found from many starts {best.found:.5f}; no policy for all agents can exceed "
         f"{best.ceiling:.5f}.",
         soft_wrap=True,
