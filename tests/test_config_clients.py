@@ -124,5 +124,7 @@ def test_a_mistake_is_told_in_one_sentence(settings, sentence):
 
 
 def test_a_world_that_all_clients_share_has_no_such_table():
-    with pytest.raises(fedkl.UserError, match=r"^world\.clients is not a setting; world has: "):
+    with pytest.raises(
+        fedkl.UserError, match=r"^world\.clients is not a setting; the world figure-eight has: "
+    ):
         fedkl.preset("figure-eight", set={"world.clients.gravity": 3})

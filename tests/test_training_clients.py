@@ -64,5 +64,7 @@ def test_a_run_of_before_there_were_words_says_what_is_missing(tmp_path):
     mapping = fedkl.preset("reacher-iid").mapping()
     mapping["world"] |= {"scenario": "iid"}
     run = RunDirectory.create(tmp_path / "run", mapping)
-    with pytest.raises(fedkl.UserError, match=r"^world\.scenario is not a setting; world has: cl"):
+    with pytest.raises(
+        fedkl.UserError, match=r"^world\.scenario is not a setting; the world reacher has: cl"
+    ):
         training.load(run, silent)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from fedkl.errors import UserError
 from fedkl.network import LARGEST, asking
 from fedkl.network.asking import Place
-from fedkl.runs import strict_toml
 
 if TYPE_CHECKING:
     from fedkl.network.resident import Resident
@@ -125,6 +124,9 @@ def own_world(path: Path | None) -> dict[str, Any] | None:
     """
     if path is None:
         return None
+    # Here, because whoever only hands bytes on imports this file, and nothing large.
+    from fedkl.runs import strict_toml
+
     table = strict_toml.read(path).get("world")
     if not isinstance(table, dict):
         raise UserError(f"the client's world {path} has no table [world]")

@@ -66,11 +66,12 @@ class Lock:
         self._write(saved)
 
     def _write(self, saved: int | None) -> None:
-        text = f"{os.getpid()}\n" + ("" if saved is None else f"{saved}\n")
+        text = (f"{os.getpid()}\n" + ("" if saved is None else f"{saved}\n")).encode("ascii")
         with files.explain_os_errors("write", self._path):
-            os.ftruncate(self._descriptor, 0)
             os.lseek(self._descriptor, 0, os.SEEK_SET)
-            files.write_all(self._descriptor, text.encode("ascii"))
+            files.write_all(self._descriptor, text)
+            # Afterwards, so that nobody who looks at it meanwhile finds it empty.
+            os.ftruncate(self._descriptor, len(text))
 
 
 def unlocked() -> None:
