@@ -209,3 +209,12 @@ def test_a_sealed_file_without_its_end_is_damaged():
     assert strict_json.decode_sealed(whole, "rounds") == {"rounds": 3}
     with pytest.raises(ValueError, match="cut off"):
         strict_json.decode_sealed(whole[:-1], "rounds")
+
+
+def test_no_flipped_bit_of_a_sealed_file_is_passed_over():
+    whole = strict_json.encode_sealed({"rounds": 3, "log": "ab", "versions": {"fedkl": "0.1.0"}})
+    for position in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[position // 8] ^= 1 << position % 8
+        with pytest.raises(ValueError, match=r"valid JSON|checksum|cut off|another file"):
+            strict_json.decode_sealed(bytes(data), "rounds")
