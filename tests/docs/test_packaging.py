@@ -101,7 +101,7 @@ def test_whoever_made_the_environment_is_told_how_to_get_the_command():
     activate = ". .venv/bin/activate"
     assert f"\n    {activate}\n" in section
     said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "env"],
+        ["make", "--no-print-directory", "--dry-run", "--always-make", "env"],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert said.stdout.splitlines()[-1].endswith(f"{activate}'")
