@@ -181,9 +181,7 @@ def preset(
             raise UserError(f"{key} is given twice: as {set[key]!r} and as {given!r}")
     layers = [*presets.layers(name).values()]
     values = reduce(presets.merged, layers)
-    files = [str(Path(p).resolve()) for p in (*presets.united(layers, "plugins"), *plugins)]
-    for path in files:
-        load_plugin(Path(path))
+    files = _load_plugins(layers, plugins)
     which = algorithm or _which("algorithm", presets.table(values, "algorithm"))
     ALGORITHMS[which]
     values = presets.for_algorithm(layers, which)
@@ -193,6 +191,26 @@ def preset(
     for key, value in set.items():
         _set(values, key, value)
     return from_mapping(values)
+
+
+def lacks(
+    name: str, algorithm: str, keys: Iterable[str], plugins: Iterable[str | Path] = ()
+) -> list[str]:
+    """Which of some settings are of an algorithm, but not of this one.
+
+    Args:
+        name: a preset, as `preset` takes it.
+        algorithm: which.
+        keys: dotted.
+        plugins: as `preset` takes them.
+
+    Example:
+        >>> lacks("demo", "fedavg", ["algorithm.d_global", "learner.d_local"])
+        ['algorithm.d_global']
+    """
+    _load_plugins(presets.layers(name).values(), plugins)
+    own = {f"algorithm.{field.name}" for field in fields(ALGORITHMS[algorithm])}
+    return [key for key in keys if key.startswith("algorithm.") and key not in own]
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -211,6 +229,14 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise UserError(f"'{text}' is not of the form dotted.key=value")
     return key.strip(), _value(value.strip())
+
+
+def _load_plugins(layers: Iterable[dict[str, Any]], plugins: Iterable[str | Path]) -> list[str]:
+    """Loads those of a preset, and others; returns their files."""
+    files = [str(Path(p).resolve()) for p in (*presets.united(layers, "plugins"), *plugins)]
+    for path in files:
+        load_plugin(Path(path))
+    return files
 
 
 def _value(text: str) -> Any:

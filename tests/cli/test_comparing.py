@@ -50,6 +50,21 @@ def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
         assert made.federation.clients == 3
 
 
+def test_who_lacks_a_setting_is_trained_once_for_all_its_values(tmp_path, capsys, untrained):
+    path = tmp_path / "sweep"
+    code, out, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedavg", "fedkl", *TINY, "--seeds", "1",
+        "--vary", "algorithm.d_global=0.1,0.3", "--vary", "learner.d_local=0.01,0.02",
+        "--run", path,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert out == "fedavg has no algorithm.d_global: it is trained once for all values\n"
+    by_hand = ["fedavg-d_local=0.01", "fedavg-d_local=0.02"]
+    by_hand += [f"fedkl-d_global={g}-d_local={d}" for g in (0.1, 0.3) for d in (0.01, 0.02)]
+    assert [*compare.read_plan(path).cells()] == by_hand
+    assert {f"{cell}-seed0" for cell in by_hand} == {p.name for p in path.iterdir() if p.is_dir()}
+
+
 def test_one_run_is_not_several(tmp_path, monkeypatch):
     said = []
 
@@ -97,6 +112,9 @@ def test_a_plan_whose_sweep_is_damaged_is_answered_with_a_sentence(tmp_path, cap
     text = (path / "compare.toml").read_text()
     (path / "compare.toml").write_text(text[: text.index("vary")] + 'vary = "d_local"\n')
     with pytest.raises(UserError, match=r"compare\.toml\.vary must be a list of tables, not 'd_l"):
+        compare.read_plan(path)
+    (path / "compare.toml").write_text(f"{text}\n[lacks]\nfedavg = 1\n")
+    with pytest.raises(UserError, match=r"compare\.toml\.lacks must be a table of lists, not {'f"):
         compare.read_plan(path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from fedkl import compare, config
 from fedkl.cli import cluster, console, output
 from fedkl.cli.options import seeds_of, settings_of
-from fedkl.cli.several import with_bar
+from fedkl.cli.several import say, with_bar
 from fedkl.errors import UserError
 from fedkl.report import load_runs, print_table, records, write_report
 from fedkl.report.pictures import require_matplotlib
@@ -27,12 +27,14 @@ def compare_(options: argparse.Namespace) -> None:
     if len(set(options.algorithms)) < len(options.algorithms):
         raise UserError("--algorithms names an algorithm twice")
     settings = settings_of(options)
+    vary = tuple(product_of(options.vary, settings, "--vary")) if options.vary else ()
     plan = compare.Plan(
         preset=options.preset,
         algorithms=tuple(options.algorithms),
         seeds=seeds,
         jobs=options.jobs,
-        vary=tuple(product_of(options.vary, settings, "--vary")) if options.vary else (),
+        vary=vary,
+        lacks=_lacks(options, vary[0]) if vary else {},
     )
 
     def configure(algorithm: str, seed: int, varied: Mapping[str, Any]) -> config.Config:
@@ -41,7 +43,20 @@ def compare_(options: argparse.Namespace) -> None:
 
     with cluster.place(options) as place:
         compare.create(options.run, plan, configure)
+        for algorithm, keys in plan.lacks.items():
+            say(f"{algorithm} has no {', no '.join(keys)}: it is trained once for all values")
         _go_on(options.run, place, options)
+
+
+def _lacks(options: argparse.Namespace, varied: Iterable[str]) -> dict[str, list[str]]:
+    """Settings that are varied and that an algorithm does not have, but another one has."""
+    found = {
+        algorithm: config.lacks(options.preset, algorithm, varied, options.plugin)
+        for algorithm in options.algorithms
+    }
+    nobodys = set.intersection(*map(set, found.values()))
+    of_others = {name: [key for key in keys if key not in nobodys] for name, keys in found.items()}
+    return {name: keys for name, keys in of_others.items() if keys}
 
 
 def go_on_comparison(path: Path, place: Place | None) -> None:

@@ -8,8 +8,8 @@ ALGORITHM-KEY=VALUE-seedS/   likewise, where settings are varied
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,19 @@ class Plan:
     vary: tuple[Mapping[str, Any], ...] = ()
     """Settings by dotted name that each algorithm is trained with, one after the other; nothing:
     with those of the preset alone."""
+    lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of these settings those that an algorithm does not have: it is trained once for all their
+    values."""
 
     def cells(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """What is trained with every seed: an algorithm and settings, by the name of its runs."""
         found: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for algorithm in self.algorithms:
-            for settings in self.vary or ({},):
+            for varied in self.vary or ({},):
+                without = self.lacks.get(algorithm, ())
+                settings = {key: value for key, value in varied.items() if key not in without}
+                if (algorithm, settings) in found.values():
+                    continue
                 name = folder_name(algorithm, *described(settings))
                 if name in found:  # values that differ in what no folder's name can hold
                     name = f"{name}-{len(found)}"
@@ -55,8 +62,9 @@ def is_comparison(path: Path) -> bool:
 def write_plan(path: Path, plan: Plan) -> None:
     """Makes a directory a comparison, all at once."""
     values = dataclasses.asdict(plan)
-    if not plan.vary:
-        del values["vary"]
+    for name in ("vary", "lacks"):
+        if not values[name]:
+            del values[name]
     files.write_atomically(path / _PLAN, tomli_w.dumps(values).encode())
 
 
@@ -74,13 +82,15 @@ def read_plan(path: Path, names_only: bool = False) -> Plan:
     file = path / _PLAN
     values = strict_toml.read(file)
     if names_only:
-        lists = {name: values.get(name) for name in ("algorithms", "seeds", "vary")}
-        values = {name: value for name, value in lists.items() if isinstance(value, list)}
-    vary = values.pop("vary", [])
+        named = {name: values.get(name) for name in ("algorithms", "seeds", "vary", "lacks")}
+        values = {name: value for name, value in named.items() if isinstance(value, list | dict)}
+    vary, lacks = values.pop("vary", []), values.pop("lacks", {})
     if not isinstance(vary, list) or not all(isinstance(settings, dict) for settings in vary):
         raise UserError(f"{file}.vary must be a list of tables, not {vary!r}")
+    if not isinstance(lacks, dict) or not all(isinstance(keys, list) for keys in lacks.values()):
+        raise UserError(f"{file}.lacks must be a table of lists, not {lacks!r}")
     plan: Plan = build(Plan, values, str(file))
-    return dataclasses.replace(plan, vary=tuple(vary))
+    return dataclasses.replace(plan, vary=tuple(vary), lacks=lacks)
 
 
 def name_of(cell: str, seed: int) -> str:
