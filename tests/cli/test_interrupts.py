@@ -1,6 +1,7 @@
 """Ctrl-C, as a command hears it."""
 
 import os
+import signal
 
 LOST = """
 import gc, signal, time
@@ -43,3 +44,26 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_wherever_it_comes(tmp_path, 
     process = child("-m", "fedkl", "list", env={**os.environ, "PYTHONPATH": paths})
     out, err = process.communicate(timeout=50)
     assert (process.returncode, out, err) == (130, "", "fedkl: interrupted\n")
+
+
+COMPUTING = """
+import threading, time
+from fedkl.cli import console, interrupts
+
+console.open_streams()
+interrupts.hear()
+threading.Thread(target=time.sleep, args=[60]).start()
+print("computing", flush=True)
+time.sleep(60)
+"""
+"""Stands for a client's training, which no exception ends."""
+
+
+def test_who_waits_after_ctrl_c_is_told_why_and_ends_it_with_another(child):
+    process = child("-c", COMPUTING)
+    assert process.stdout.readline() == "computing\n"
+    process.send_signal(signal.SIGINT)
+    said = next(line for line in process.stderr if line.startswith("fedkl: "))
+    assert said == "fedkl: stopping; Ctrl-C again ends it at once\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130

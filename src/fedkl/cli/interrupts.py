@@ -12,6 +12,10 @@ import sys
 import threading
 from collections.abc import Iterator
 
+_STOPPING = "stopping; Ctrl-C again ends it at once"
+_PATIENCE = 1.0
+"""Seconds after Ctrl-C in which a command that ends says nothing more."""
+
 
 @contextlib.contextmanager
 def ending_at_once() -> Iterator[None]:
@@ -37,8 +41,9 @@ def ending_at_once() -> Iterator[None]:
 
 
 def hear() -> None:
-    """Ctrl-C ends the command as an exception does, which takes a moment; the next one ends it at
-    once, without a traceback of whatever was being ended. What is on disk is whole at any time."""
+    """Ctrl-C ends the command as an exception does, which takes a moment, or as long as compiled
+    code computes, and then says so; the next one ends it at once, without a traceback of whatever
+    was being ended. What is on disk is whole at any time."""
     if not _is_ours_to_hear():
         return
     from fedkl.cli import console
@@ -48,8 +53,15 @@ def hear() -> None:
             console.err.show_cursor(True)
         os._exit(130)
 
+    ending = threading.Event()
+
     def first(*_: object) -> None:
         signal.signal(signal.SIGINT, at_once)
+        if not ending.is_set():
+            ending.set()
+            waiting = threading.Timer(_PATIENCE, console.say, [_STOPPING])
+            waiting.daemon = True
+            waiting.start()
         raise KeyboardInterrupt
 
     before = sys.unraisablehook
