@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fedkl.errors import UserError
@@ -43,13 +43,13 @@ def restore(
         if (kept := run.checkpoint(warn, best)) is None:
             return None
         try:
-            return _move(federation, kept, run.best.origin, check)
+            return _move(federation, kept, check)
         except ValueError as error:
             raise _misfit(run, error) from error
     unfit: list[tuple[int, ValueError]] = []
     while (found := run.checkpoints.latest(warn, until)) is not None:
         try:
-            origin = _move(federation, found, run.checkpoints.origin, check)
+            origin = _move(federation, found, check)
         except ValueError as error:
             unfit.append((found.round, error))
             until = found.round - 1
@@ -66,10 +66,8 @@ def restore(
     return None
 
 
-def _move(
-    federation: Trainable, saved: Saved, said: Mapping[str, str], check: Check
-) -> Origin | None:
-    """Moves a federation to a checkpoint that says so much of its origin.
+def _move(federation: Trainable, saved: Saved, check: Check) -> Origin | None:
+    """Moves a federation to a checkpoint.
 
     Returns:
         What it was made with; None if it does not say.
@@ -77,7 +75,7 @@ def _move(
     Raises:
         ValueError: it is not of this federation.
     """
-    if (origin := decode(said)) is not None:
+    if (origin := decode(saved.origin)) is not None:
         check(origin, saved.round)
     _require_round(saved.round, saved.arrays)
     federation.restore(saved.arrays, saved.rows)

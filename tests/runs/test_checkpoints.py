@@ -205,7 +205,7 @@ def test_the_last_few_are_kept(tmp_path, keep):
 def test_rounds_beyond_six_digits_are_in_order(checkpoints):
     for round in (999_999, 1_000_000):
         checkpoints.save(round, {})
-    assert checkpoints.latest(no_warning) == (1_000_000, {}, {})
+    assert checkpoints.latest(no_warning) == (1_000_000, {}, {}, {})
 
 
 def test_old_ones_and_stale_temporaries_go_only_when_the_new_one_is_durable(
@@ -245,7 +245,7 @@ def test_a_read_only_folder_is_explained(checkpoints, monkeypatch):
 
 def damaged(checkpoints: Checkpoints) -> bool:
     sentences: list[str] = []
-    round, arrays, rows = checkpoints.latest(sentences.append)
+    round, arrays, rows, _ = checkpoints.latest(sentences.append)
     assert arrays["x"] == rows[6]["z"] == round
     if round == 2:
         assert sentences == []

@@ -58,7 +58,7 @@ def inspect(path):
     if found is None:
         assert len(logged) <= 1, logged
         return 0
-    round, loaded, loaded_rows = found
+    round, loaded, loaded_rows, _ = found
     for name, array in arrays(round).items():
         assert loaded[name].dtype == array.dtype and (loaded[name] == array).all()
     assert list(loaded_rows) == list(range(9))

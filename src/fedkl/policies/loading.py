@@ -75,7 +75,7 @@ def load(
     if saved is None:
         raise UserError(f"{directory.path} has no finished round to load yet")
     if not accept_changes:
-        _check_origin(directory, values, best, saved.round)
+        _check_origin(directory, values, saved)
     if best:
         say_missing_best(directory, saved.round, _warn)
     else:
@@ -113,17 +113,15 @@ def _settings(run: Path, values: Mapping[str, Any]) -> _Settings:
     )
 
 
-def _check_origin(
-    directory: RunDirectory, values: Mapping[str, Any], best: bool, round: int
-) -> None:
+def _check_origin(directory: RunDirectory, values: Mapping[str, Any], saved: Saved) -> None:
     """Plugins do not matter: none is run here."""
-    said = (directory.best if best else directory.checkpoints).origin
+    where, round = directory.path, saved.round
     try:
-        origin = decode(said)
+        origin = decode(saved.origin)
     except ValueError as error:
-        raise UserError(f"{directory.path}: the checkpoint of round {round}: {error}") from error
+        raise UserError(f"{where}: the checkpoint of round {round}: {error}") from error
     if origin is not None and (changes := differences(origin.config, settings_of(values))):
-        raise refusal(directory.path, round, changes)
+        raise refusal(where, round, changes)
 
 
 def _check_client(directory: RunDirectory, settings: _Settings, client: int | None) -> None:

@@ -34,11 +34,13 @@ class Saved(NamedTuple):
         round: the number of finished rounds.
         arrays: name to array.
         rows: row number to named arrays.
+        origin: where it comes from, as names and texts (see `origins`).
     """
 
     round: int
     arrays: dict[str, npt.NDArray[Any]]
     rows: dict[int, dict[str, npt.NDArray[Any]]]
+    origin: Mapping[str, str]
 
 
 class Checkpoints:
@@ -50,9 +52,6 @@ class Checkpoints:
             costs little.
         small: up to how many bytes all rows together are written anew in every file.
         require: is called before anything is written, and raises if it must not be.
-
-    Attributes:
-        origin: what the checkpoint that was read last says of where it comes from (see `origins`).
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Checkpoints:
         self._numbers: set[int] | None = None  # of all rows of the last save or load
         self._layout: Layout = {}
         self._unusable: set[Path] = set()
-        self.origin: Mapping[str, str] = {}
 
     def save(
         self,
@@ -97,7 +95,7 @@ class Checkpoints:
             changed: the numbers of the rows that are not as they were at this object's previous
                 `save` or `latest`, new ones among them; None if that is not known. The others are
                 not looked at, unless it is time to write all rows again.
-            origin: where the checkpoint comes from, as names and texts; see the attribute.
+            origin: where the checkpoint comes from, as names and texts (see `origins`).
 
         Raises:
             UserError: it could not be written; the earlier checkpoints are all still there.
@@ -184,7 +182,7 @@ class Checkpoints:
             if until is not None and file.round > until:
                 continue
             try:
-                saved, chain, self.origin = _load(file, unusable, wanted)
+                saved, chain = _load(file, unusable, wanted)
             except DamagedError as damage:
                 damaged.append(str(damage))
                 continue
@@ -262,9 +260,7 @@ class Checkpoints:
         return needed
 
 
-def _load(
-    newest: File, unusable: set[Path], wanted: frozenset[int] | None
-) -> tuple[Saved, Chain, Mapping[str, str]]:
+def _load(newest: File, unusable: set[Path], wanted: frozenset[int] | None) -> tuple[Saved, Chain]:
     """Reads a checkpoint, every file once; those that it fails to use are added to `unusable`.
 
     Args:
@@ -299,8 +295,8 @@ def _load(
                 rows[number] = contents.row(position)
         links.append(_link(at, contents.numbers, whole=base is None))
         at = None if wanted is not None and wanted <= rows.keys() else base
-    saved = Saved(newest.round, arrays, dict(sorted(rows.items())))
-    return saved, Chain(links[::-1]), origin
+    saved = Saved(newest.round, arrays, dict(sorted(rows.items())), origin)
+    return saved, Chain(links[::-1])
 
 
 def _base(file: File, name: str | None) -> File | None:
