@@ -2,6 +2,8 @@
 #
 #     docker build -t fedkl .
 #     docker run --volume "$PWD/runs:/fedkl/runs" fedkl train demo --rounds 3
+#
+# Other extras: docker build -t fedkl-flower --build-arg EXTRAS=report,flower .
 FROM python:3.11-slim
 RUN useradd --create-home fedkl && mkdir /fedkl && chown fedkl /fedkl
 WORKDIR /fedkl
@@ -10,6 +12,7 @@ COPY --chown=fedkl . .
 ENV VIRTUAL_ENV=/home/fedkl/venv PATH=/home/fedkl/venv/bin:$PATH
 USER fedkl
 RUN python -m venv "$VIRTUAL_ENV"
-RUN pip install -e '.[report]'
+ARG EXTRAS=report
+RUN pip install -e ".[$EXTRAS]"
 ENTRYPOINT ["fedkl"]
 CMD ["--help"]

@@ -55,7 +55,7 @@ lock: env
 	@$(BIN)/pip freeze --exclude-editable | grep -viE '^(torch|triton|nvidia)' >> requirements-lock.new
 	@mv requirements-lock.new requirements-lock.txt
 
-# Without the two that train for long: benchmarks/README.md.
+# The four that take minutes; all of them: benchmarks/README.md.
 bench: env
 	$(BIN)/pip install --quiet 'torch==2.13.0' && $(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/local_training.py

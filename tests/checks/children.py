@@ -20,6 +20,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+def python(*arguments):
+    """The command for Python with some arguments, in a process that hears signals as usual."""
+    return [sys.executable, "-c", _WITH_DEFAULTS, sys.executable, *map(str, arguments)]
+
+
 @contextlib.contextmanager
 def children():
     """Yields what starts a child that hears signals as usual; none outlives the block."""
@@ -28,11 +33,7 @@ def children():
     def start(*arguments, **options):
         """Runs Python with some arguments, as the leader of a group; its output comes by pipes."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WITH_DEFAULTS, sys.executable, *map(str, arguments)],
-            start_new_session=True,
-            **pipes | options,
-        )
+        process = subprocess.Popen(python(*arguments), start_new_session=True, **pipes | options)
         started.append(process)
         return process
 

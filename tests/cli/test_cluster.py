@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from children import python
 from commands import call
 
 from fedkl.cli import cluster as options
@@ -171,9 +172,8 @@ def without_ray() -> dict[str, str]:
 
 
 def fedkl(*arguments, **options):
-    command = [sys.executable, "-m", "fedkl", *map(str, arguments)]
     return subprocess.Popen(
-        command,
+        python("-m", "fedkl", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,11 +10,11 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from children import python
 
 from fedkl.cluster import connection, nodes
 from fedkl.cluster.connection import Where, connected
@@ -306,7 +306,7 @@ def folders_of(process: subprocess.Popen[str]) -> list[Path]:
 
 def at_work(seconds: float, home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", AT_WORK, str(seconds)],
+        python("-c", AT_WORK, seconds),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -36,8 +36,11 @@ def in_services():
     yaml = pytest.importorskip("yaml")
     services = yaml.safe_load(blocks("yaml")[0])["services"]
     units = [read(unit)["Service"]["ExecStart"] for unit in blocks("ini")]
-    commands = re.findall(r"(?:/opt/fedkl/bin/)?(fedkl [^;']*)", "\n".join(units))
-    return [service["command"] for service in services.values()] + commands
+    shells = [*units, services["server"]["entrypoint"]]
+    commands = re.findall(r"(?:/opt/fedkl/bin/)?(fedkl [^;'\n]*)", "\n".join(shells))
+    # The image's entry point is fedkl.
+    clients = [service["command"] for name, service in services.items() if name != "server"]
+    return commands + [f"fedkl {command}" for command in clients]
 
 
 def read(unit):
@@ -51,7 +54,7 @@ def test_every_command_is_one_that_fedkl_understands():
     commands = indented()
     assert len(commands) >= 6
     services = in_services()
-    assert len(services) == 6
+    assert len(services) == 7
     for command in (*commands, *services):
         program, *arguments = shlex.split(command)
         assert program == "fedkl"

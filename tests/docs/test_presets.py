@@ -13,7 +13,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="u
 def rows(section, key_column):
     """The cells of the rows whose key column is in backquotes, from one section of the page."""
     (text,) = [part for part in PAGE.split("\n## ") if part.startswith(section)]
-    found = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines()]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    found = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
     return [cells for cells in found if len(cells) > key_column and "`" in cells[key_column]]
 
 

@@ -29,6 +29,7 @@ from fedkl.worlds.words import Word, distortions
 
 WORLDS = Registry("world")
 register_world = WORLDS.register
+"""Adds a world under its `name`, for configs to ask for; decorates the class."""
 
 
 class Continuous(NamedTuple):

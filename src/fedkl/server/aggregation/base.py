@@ -19,12 +19,15 @@ from fedkl.registry import Registry
 
 REDUCERS = Registry("reducer")
 register_reducer = REDUCERS.register
+"""Adds a reducer under its `name`, for configs to ask for; decorates the class."""
 
 TRANSFORMS = Registry("transform")
 register_transform = TRANSFORMS.register
+"""Adds a transform under its `name`, for configs to ask for; decorates the class."""
 
 STEPS = Registry("server step")
 register_step = STEPS.register
+"""Adds a server step under its `name`, for configs to ask for; decorates the class."""
 
 
 class Reducer(eqx.Module):

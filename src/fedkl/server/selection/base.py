@@ -14,6 +14,7 @@ from fedkl.registry import Registry
 
 SELECTORS = Registry("selector")
 register_selector = SELECTORS.register
+"""Adds a selector under its `name`, for configs to ask for; decorates the class."""
 
 S = TypeVar("S")
 
