@@ -16,10 +16,11 @@ from fedkl.clients.work import Train
 from fedkl.engines import Job
 from fedkl.errors import UserError
 from fedkl.network import asking
-from fedkl.network.asking import GoneError, NoAnswerError, Place, ask, deliver, ensure
+from fedkl.network.asking import Place, deliver, ensure
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.replies import read_reply
 from fedkl.network.resident import Resident
+from fedkl.network.sockets import GoneError, NoAnswerError, ask
 from fedkl.network.worker import own_world
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.starting import first_states

@@ -16,9 +16,10 @@ from pathlib import Path
 from fedkl.cli import console
 from fedkl.errors import UserError
 from fedkl.network import asking, checks
-from fedkl.network.asking import NoAnswerError, Place
+from fedkl.network.asking import Place
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.flower.supervisor import Supervisor
+from fedkl.network.sockets import NoAnswerError
 from fedkl.network.trying import try_files
 from fedkl.processes import be_deaf
 

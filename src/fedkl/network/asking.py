@@ -9,8 +9,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkl.errors import UserError
-from fedkl.network import LARGEST
+from fedkl.network.sockets import GoneError, NoAnswerError, ask, listens
 
 STARTING = 30.0
 """Seconds that a process may take until it listens."""
@@ -29,17 +27,6 @@ REFUSED = "refused"
 ATTEMPTS = 3
 """How often a message is handed over to a process that then dies."""
 _STARTING, _ALIVE = "starting.lock", "worker.lock"
-_LENGTH = struct.Struct(">Q")
-_LONGEST_PATH = 100
-"""What every system allows as the name of a socket."""
-
-
-class NoAnswerError(Exception):
-    """Why a process did not answer, in one sentence."""
-
-
-class GoneError(NoAnswerError):
-    """Nobody was there, or died before the answer."""
 
 
 class Place(NamedTuple):
@@ -63,34 +50,6 @@ class Place(NamedTuple):
     def socket(self) -> Path:
         """Where its process listens."""
         return self.folder / SOCKET
-
-
-def ask(path: Path, data: bytes, seconds: float, limit: int = LARGEST) -> bytes:
-    """What the process that listens on a socket answers.
-
-    Args:
-        path: of the socket.
-        data: what is sent.
-        seconds: how long to wait for all of it.
-        limit: bytes that an answer may have.
-
-    Raises:
-        GoneError: nobody listens, or it died meanwhile.
-        NoAnswerError: it took too long.
-    """
-    deadline = time.monotonic() + seconds
-    try:
-        with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
-            connection.settimeout(seconds)
-            connection.connect(name)
-            send(connection, data, deadline)
-            return receive(connection, limit, deadline)
-    except TimeoutError as error:
-        raise NoAnswerError(
-            f"the client's process gave no answer within {round(seconds, 1):g} s"
-        ) from error
-    except (OSError, EOFError) as error:
-        raise GoneError(f"the client's process cannot be reached: {error}") from error
 
 
 def deliver(place: Place, data: bytes, seconds: float) -> bytes:
@@ -131,7 +90,7 @@ def ensure(place: Place, seconds: float = STARTING) -> Path:
     """
     private_folder(place.folder)
     with _locked(place.folder / _STARTING):
-        if not _listens(place.socket):
+        if not listens(place.socket):
             _start(place, seconds)
     return place.socket
 
@@ -190,44 +149,6 @@ def claim(folder: Path) -> int | None:
     return None
 
 
-def listen(path: Path) -> socket.socket:
-    """A socket that only this user can connect to; one that was left behind is replaced."""
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    with _short(path) as name:
-        # Nobody can connect before `listen`, so nobody was quicker than the permissions.
-        listener.bind(name)
-        path.chmod(0o600)
-        listener.listen(16)
-    return listener
-
-
-def send(connection: socket.socket, data: bytes, deadline: float) -> None:
-    """Sends a message with its length before it.
-
-    Raises:
-        OSError: the connection broke, or the deadline (`time.monotonic`) has passed.
-    """
-    connection.settimeout(_left(deadline))
-    connection.sendall(_LENGTH.pack(len(data)))
-    if data:  # who has heard that there is nothing more may have hung up
-        connection.settimeout(_left(deadline))
-        connection.sendall(data)
-
-
-def receive(connection: socket.socket, limit: int, deadline: float) -> bytes:
-    """A message that `send` sent.
-
-    Raises:
-        EOFError: the connection was closed before its end.
-        OSError: it broke, the message is over the limit, or the deadline has passed.
-    """
-    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
-    if length > limit:
-        raise OSError(f"a message of {length} bytes is over the limit of {limit}")
-    return bytes(_receive(connection, length, deadline))
-
-
 def private_folder(path: Path) -> None:
     """Makes a folder that only this user may look into.
 
@@ -242,35 +163,6 @@ def private_folder(path: Path) -> None:
         raise UserError(f"cannot use {path}: {error.strerror}") from error
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise UserError(f"{path} must belong to this user, and be closed to all others (0700)")
-
-
-def _receive(connection: socket.socket, length: int, deadline: float) -> bytearray:
-    data = bytearray()
-    while len(data) < length:
-        connection.settimeout(_left(deadline))
-        part = connection.recv(min(length - len(data), 1 << 20))
-        if not part:
-            raise EOFError("it closed the connection")
-        data += part
-    return data
-
-
-def _left(deadline: float) -> float:
-    if (left := deadline - time.monotonic()) <= 0:
-        raise TimeoutError
-    return left
-
-
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
-        connection.setblocking(False)
-        try:
-            connection.connect(name)
-        except BlockingIOError:  # it has a queue
-            return True
-        except OSError:
-            return False
-        return True
 
 
 def _start(place: Place, seconds: float) -> None:
@@ -330,18 +222,3 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """A name of a socket that the system can take, however long its path is."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
-        yield str(path)
-        return
-    if sys.platform != "linux":
-        raise UserError(f"the path {path} is too long for a socket: give a shorter directory")
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkl.errors import UserError
-from fedkl.network import LARGEST, asking
+from fedkl.network import LARGEST, asking, sockets
 from fedkl.network.asking import Place
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         asking.private_folder(place.folder)
         if asking.claim(place.folder) is None:
             raise UserError(f"another process serves client {place.client} in {place.directory}")
-        listener = asking.listen(place.socket)
+        listener = sockets.listen(place.socket)
         # A pipe, because what a signal interrupts may hold the lock of anything else.
         over, end = os.pipe()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,9 +108,9 @@ def _answer(resident: Resident, connection: socket.socket) -> None:
         connection.settimeout(READING)
         if not connection.recv(1, socket.MSG_PEEK):
             return  # it only looked whether somebody listens
-        request = asking.receive(connection, LARGEST, time.monotonic() + READING)
+        request = sockets.receive(connection, LARGEST, time.monotonic() + READING)
         reply = resident.answer(request)
-        asking.send(connection, reply, time.monotonic() + READING)
+        sockets.send(connection, reply, time.monotonic() + READING)
     except (EOFError, OSError) as error:
         if str(error):
             print(f"a message was dropped: {error}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Context, Message, Metadata, MetricRecord, RecordDict
 
-from fedkl.network import asking
+from fedkl.network import asking, sockets
 from fedkl.network.asking import Place
 from fedkl.network.flower import client_app, place_file
 
@@ -22,10 +22,10 @@ from fedkl.network.flower import client_app, place_file
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from fedkl.network import asking
+from fedkl.network import asking, sockets
 folder = Path(sys.argv[1])
 kept = asking.claim(folder)
-listener = asking.listen(folder / asking.SOCKET)
+listener = sockets.listen(folder / asking.SOCKET)
 print("there", flush=True)
 connection, _ = listener.accept()
 if sys.argv[2] == "hang":
@@ -76,10 +76,10 @@ def echo(place):
                 end = time.monotonic() + 5
                 # Who only looks whether anybody listens says nothing.
                 with contextlib.suppress(EOFError):
-                    data = asking.receive(connection, 10**8, end)
-                    asking.send(connection, data[::-1], end)
+                    data = sockets.receive(connection, 10**8, end)
+                    sockets.send(connection, data[::-1], end)
 
-    listener = asking.listen(place.socket)
+    listener = sockets.listen(place.socket)
     threading.Thread(target=serve, daemon=True).start()
     yield
     listener.shutdown(socket.SHUT_RDWR)

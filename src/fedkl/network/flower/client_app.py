@@ -14,9 +14,10 @@ from flwr.clientapp import ClientApp
 
 from fedkl.errors import UserError
 from fedkl.network import asking
-from fedkl.network.asking import NoAnswerError, Place
+from fedkl.network.asking import Place
 from fedkl.network.flower.place_file import read_place
 from fedkl.network.reasons import without_paths
+from fedkl.network.sockets import NoAnswerError
 
 RECORD, BLOB, CLIENT = "work", "blob", "client"
 FAILED = 2

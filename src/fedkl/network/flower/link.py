@@ -15,7 +15,7 @@ from pathlib import Path
 import tomli_w
 
 from fedkl.errors import UserError
-from fedkl.network import asking
+from fedkl.network import asking, sockets
 from fedkl.network.flower import frames
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.registering import CONNECTION, problems_in
@@ -97,7 +97,7 @@ class Link:
         # In a folder of its own: the name of a socket must be short.
         with tempfile.TemporaryDirectory(prefix="fedkl-") as folder:
             path = Path(folder) / "relay.sock"
-            with asking.listen(path) as listener:
+            with sockets.listen(path) as listener:
                 command = ["flwr", "run", str(APP), CONNECTION, "--format", "json"]
                 said = self._flower([*command, "-c", f'socket="{path}"'], STARTING)
                 result = _json(said)

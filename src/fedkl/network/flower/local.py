@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fedkl.errors import UserError
 from fedkl.network import asking
-from fedkl.network.asking import NoAnswerError, Place
+from fedkl.network.asking import Place
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.flower.supervisor import Supervisor
+from fedkl.network.sockets import NoAnswerError
 
 LOOKING = 0.5
 """Seconds between two looks at them."""

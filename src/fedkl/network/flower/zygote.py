@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fedkl.network import asking
+from fedkl.network import sockets
 from fedkl.network.flower import shim
 from fedkl.processes import die_with
 
@@ -69,7 +69,7 @@ def start(folder: Path, commands: Commands, vital: str = "") -> int:
         Its number.
     """
     os.chdir(folder)
-    listener = asking.listen(Path(shim.SOCKET))
+    listener = sockets.listen(Path(shim.SOCKET))
     parent = os.getpid()
     process = os.fork()
     if process:
@@ -131,7 +131,7 @@ def _ended(running: dict[int, str]) -> set[str]:
 def _read(connection: socket.socket) -> list[str]:
     """The name and the arguments of a command; nothing if somebody said something else."""
     try:
-        data = asking.receive(connection, LONGEST, time.monotonic() + shim.PATIENCE)
+        data = sockets.receive(connection, LONGEST, time.monotonic() + shim.PATIENCE)
         arguments = json.loads(data)
     except (OSError, EOFError, ValueError):
         return []
