@@ -58,24 +58,16 @@ def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None
         )
 
 
-def go_on(
-    path: Path,
-    plan: Plan,
-    show: Callable[[str], None],
-    tick: Callable[[], None],
-    place: workers.Place | None = None,
-) -> None:
+def go_on(path: Path, plan: Plan, train: workers.Trainer) -> None:
     """Runs what is left.
 
     Args:
         path: the comparison's directory.
         plan: its plan.
-        show: is told in a line of every run that starts or ends.
-        tick: is called a few times a second while runs go on.
-        place: where runs are trained; None: in processes here, `plan.jobs` at a time.
+        train: trains them, `plan.jobs` at a time where they are processes here.
 
     Raises:
         UserError: a run could not be finished; the others were.
     """
     with lock_directory(path):
-        workers.run_all(runs_of(path, plan), place or workers.Processes(plan.jobs), show, tick)
+        train(runs_of(path, plan), plan.jobs)

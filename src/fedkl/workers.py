@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from fedkl import trust
 from fedkl.errors import STALLED, UserError
@@ -164,6 +164,27 @@ class RoundCounter:
                 new = stream.read()
             self._logs[log] = read + len(new), lines + new.count(b"\n")
         return sum(lines for _, lines in self._logs.values())
+
+
+class Trainer(NamedTuple):
+    """Trains what is left of runs: where, and who is told."""
+
+    show: Callable[[str], None]
+    """Is told in a line of every run that starts or ends."""
+    tick: Callable[[], None]
+    """Is called a few times a second while runs go on."""
+    place: Place | None = None
+    """None: in processes here."""
+
+    def __call__(self, runs: Sequence[Path], jobs: int, until: int | None = None) -> None:
+        """As `run_all` does it.
+
+        Args:
+            runs: their directories.
+            jobs: how many processes there are at a time, if there is no other place.
+            until: the round after which to stop; None: the last one.
+        """
+        run_all(runs, self.place or Processes(jobs), self.show, self.tick, until)
 
 
 def run_all(

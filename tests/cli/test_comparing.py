@@ -74,7 +74,7 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
 
     monkeypatch.setattr(several, "bar", bar)
     for runs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
-        several.with_bar(runs, lambda show, tick: None, rounds=1)
+        several.with_bar(runs, lambda train: None, None, rounds=1)
     assert said == ["1 run, round", "2 runs, round"]
 
 

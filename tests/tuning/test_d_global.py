@@ -6,11 +6,14 @@ import pytest
 
 from fedkl import UserError, config
 from fedkl.tuning import d_global
+from fedkl.workers import Trainer
 
 PLAN = d_global.Plan(
     "probe-point", seeds=(7, 8), rounds=3, distance="kl", d_local=0.05,
     d_global_factor=1.1, d_local_factor=1.5,
 )  # fmt: skip
+
+SILENTLY = Trainer(lambda line: None, lambda: None)
 
 
 def configure(seed):
@@ -44,7 +47,7 @@ def test_d_global_is_slightly_larger_than_the_mean_distance(tmp_path, made_up):
         return {"clients": went(0.0, 0.0 if none else round + 10 * name.endswith("8"))}
 
     made_up(record, 3)
-    measured = d_global.go_on(path, PLAN, lambda _: None, lambda: None)
+    measured = d_global.go_on(path, PLAN, SILENTLY)
     assert (measured.distance, measured.rounds) == (6.0, 5)
     assert measured.settings == {"algorithm.d_global": 6.6, "learner.d_local": 0.075}
     written = json.loads((path / "tuning.json").read_text())
@@ -59,7 +62,7 @@ def test_where_nothing_moved_there_is_no_d_global(tmp_path, made_up, distances):
     d_global.create(path, PLAN, configure)
     made_up(lambda name, round: {"clients": went(*distances)}, 3)
     with pytest.raises(UserError, match="no local policy moved away"):
-        d_global.go_on(path, PLAN, lambda _: None, lambda: None)
+        d_global.go_on(path, PLAN, SILENTLY)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from fedkl import UserError, config
 from fedkl.tuning import halving
 from fedkl.tuning.halving import Rung, best, score
 from fedkl.tuning.plan import Plan
+from fedkl.workers import Trainer
 
 PLAN = Plan("probe-point", "fedkl", seeds=(7, 8), rungs=(2, 4, 8))
+SILENTLY = Trainer(lambda line: None, lambda: None)
 
 
 def records(returns):
@@ -72,7 +74,7 @@ def test_a_rung_keeps_the_better_half(tmp_path, made_up):
     of 1 are 4, 3, 2 and 14, 13, 12 (the last three returns), so it is dropped."""
     path, plan = five(tmp_path)
     calls = made_up(made_up_return, 8)
-    rungs = halving.go_on(path, plan, lambda _: None, lambda: None)
+    rungs = halving.go_on(path, plan, SILENTLY)
     assert calls == [
         ([f"{n}-seed{s}" for s in (7, 8) for n in range(5)], 2),
         ([f"{n}-seed{s}" for s in (7, 8) for n in (1, 3, 4)], 4),
@@ -89,9 +91,9 @@ def test_a_rung_keeps_the_better_half(tmp_path, made_up):
 def test_what_was_decided_is_decided_again(tmp_path, made_up):
     path, plan = five(tmp_path)
     made_up(made_up_return, 8)
-    first = halving.go_on(path, plan, lambda _: None, lambda: None)
+    first = halving.go_on(path, plan, SILENTLY)
     # Every run has come further than the first rung; the later rounds must not count there.
-    assert halving.go_on(path, plan, lambda _: None, lambda: None) == first
+    assert halving.go_on(path, plan, SILENTLY) == first
 
 
 def test_a_tuning_has_a_run_for_each_candidate_and_seed_and_is_made_once(tmp_path):

@@ -67,7 +67,7 @@ def go_on_comparison(path: Path, place: Place | None) -> None:
 
 def _go_on(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     plan = compare.read_plan(path)
-    with_bar(compare.runs_of(path, plan), partial(compare.go_on, path, plan, place=place))
+    with_bar(compare.runs_of(path, plan), partial(compare.go_on, path, plan), place)
     _report([path], path, None, options)
 
 

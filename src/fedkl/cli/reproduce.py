@@ -45,7 +45,7 @@ def go_on_reproduction(path: Path, place: Place | None) -> None:
 
 def _go_on(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     plan = read_plan(path)
-    finding = with_bar(plan.runs(path), partial(go_on, path, plan, place=place))
+    finding = with_bar(plan.runs(path), partial(go_on, path, plan), place)
     figure = f"{path / plan.experiment}.png"
     record = {"figure": figure, "text": finding.text, "rows": finding.rows}
     if output.answered(options, record, finding.rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fedkl import workers
 from fedkl.cli import console
@@ -13,25 +13,21 @@ from fedkl.progress import bar
 from fedkl.runs import RunDirectory
 from fedkl.texts import counted
 
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
 
-class Proceeds(Protocol[R_co]):
-    """Trains what is left of some runs."""
-
-    def __call__(self, *, show: Callable[[str], None], tick: Callable[[], None]) -> R_co:
-        """Args:
-        show: is told in a line of every run that starts or ends.
-        tick: is called a few times a second while runs go on.
-        """
-
-
-def with_bar(runs: Sequence[Path], go_on: Proceeds[R_co], rounds: int | None = None) -> R_co:
+def with_bar(
+    runs: Sequence[Path],
+    go_on: Callable[[workers.Trainer], R],
+    place: workers.Place | None,
+    rounds: int | None = None,
+) -> R:
     """Trains what is left of some runs, and shows how far they are.
 
     Args:
         runs: their directories.
-        go_on: trains them.
+        go_on: goes on with them, by what it is given.
+        place: where they are trained; None: in processes here.
         rounds: of all runs together; None: as many as their configs say.
     """
     if rounds is None:
@@ -39,7 +35,7 @@ def with_bar(runs: Sequence[Path], go_on: Proceeds[R_co], rounds: int | None = N
         rounds = sum(config.federation.rounds for config in configs)
     done = workers.RoundCounter(runs)
     with bar(console.talk, f"{counted(len(runs), 'run')}, round", rounds, lines=True) as show_done:
-        return go_on(show=say, tick=lambda: show_done(done()))
+        return go_on(workers.Trainer(say, lambda: show_done(done()), place))
 
 
 def say(line: str) -> None:

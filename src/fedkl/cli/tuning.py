@@ -57,7 +57,7 @@ def _go_on_tuning(path: Path, place: Place | None, options: argparse.Namespace) 
     plan = read_plan(path)
     numbers = range(len(plan.candidates))
     runs = [path / plan.name_of(number, seed) for number in numbers for seed in plan.seeds]
-    came_to = with_bar(runs, partial(halving.go_on, path, plan, place=place), plan.rounds)
+    came_to = with_bar(runs, partial(halving.go_on, path, plan), place, plan.rounds)
     everything = results.tried(path, plan, came_to)
     winner = results.write_tried(path, plan, came_to, everything)
     best = results.write_best(path, plan, plan.algorithm, winner.settings)
@@ -112,7 +112,7 @@ def tune_d_global(options: argparse.Namespace) -> None:
 def go_on_measurement(path: Path, place: Place | None) -> None:
     """Goes on with the measurement that d_global is made from, and says what came out."""
     plan = d_global.read_plan(path)
-    measured = with_bar(plan.runs(path), partial(d_global.go_on, path, plan, place=place))
+    measured = with_bar(plan.runs(path), partial(d_global.go_on, path, plan), place)
     best = results.write_best(path, plan, "fedkl", measured.settings)
     say(
         f"without the global penalty, with learner.d_local={plan.d_local:g}: mean distance "

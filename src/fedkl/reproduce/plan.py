@@ -89,21 +89,13 @@ def create(path: Path, plan: Plan, configure: Callable[[Case, int], Config]) -> 
     workers.create(path, mappings, lambda aside: write_atomically(aside / _PLAN, text.encode()))
 
 
-def go_on(
-    path: Path,
-    plan: Plan,
-    show: Callable[[str], None],
-    tick: Callable[[], None],
-    place: workers.Place | None = None,
-) -> Finding:
+def go_on(path: Path, plan: Plan, train: workers.Trainer) -> Finding:
     """Runs what is left, and writes what came out.
 
     Args:
         path: the experiment's directory.
         plan: its plan.
-        show: is told in a line of every run that starts or ends.
-        tick: is called a few times a second while runs go on.
-        place: where runs are trained; None: in processes here, `plan.jobs` at a time.
+        train: trains them, `plan.jobs` at a time where they are processes here.
 
     Raises:
         UserError: a run could not be finished (the others were), nothing was measured, or a file
@@ -111,7 +103,7 @@ def go_on(
     """
     experiment = plan.it()
     with lock_directory(path):
-        workers.run_all(plan.runs(path), place or workers.Processes(plan.jobs), show, tick)
+        train(plan.runs(path), plan.jobs)
         logs = {
             case: {
                 s: MetricsLog(path / name_of(case, s) / "metrics.jsonl").read() for s in plan.seeds

@@ -100,27 +100,19 @@ def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
     workers.create(path, configs, lambda aside: write_atomically(aside / _PLAN, text.encode()))
 
 
-def go_on(
-    path: Path,
-    plan: Plan,
-    show: Callable[[str], None],
-    tick: Callable[[], None],
-    place: workers.Place | None = None,
-) -> Measured:
+def go_on(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
     """Runs what is left, measures, and writes tuning.json.
 
     Args:
         path: the directory.
         plan: its plan.
-        show: is told in a line of every run that starts or ends.
-        tick: is called a few times a second while runs go on.
-        place: where runs are trained; None: in processes here, `plan.jobs` at a time.
+        train: trains them, `plan.jobs` at a time where they are processes here.
 
     Raises:
         UserError: a run could not be finished, or there was nothing to measure.
     """
     with lock_directory(path):
-        workers.run_all(plan.runs(path), place or workers.Processes(plan.jobs), show, tick)
+        train(plan.runs(path), plan.jobs)
         logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.runs(path)]
         measured = _measured(plan, logs)
         everything = dataclasses.asdict(plan) | {

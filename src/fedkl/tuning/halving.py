@@ -49,21 +49,13 @@ def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]
     workers.create(path, configs, lambda aside: write_plan(aside, plan))
 
 
-def go_on(
-    path: Path,
-    plan: Plan,
-    show: Callable[[str], None],
-    tick: Callable[[], None],
-    place: workers.Place | None = None,
-) -> list[Rung]:
+def go_on(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
     """Runs what is left.
 
     Args:
         path: the tuning's directory.
         plan: its plan.
-        show: is told in a line of every run that starts or stops.
-        tick: is called a few times a second while runs go on.
-        place: where runs are trained; None: in processes here, `plan.jobs` at a time.
+        train: trains them, `plan.jobs` at a time where they are processes here.
 
     Returns:
         Every rung, the last one with those that came to the end.
@@ -78,7 +70,7 @@ def go_on(
             # Seed by seed, as in a comparison.
             runs = [path / plan.name_of(number, seed) for seed in plan.seeds for number in left]
             until = None if round == plan.rungs[-1] else round
-            workers.run_all(runs, place or workers.Processes(plan.jobs), show, tick, until)
+            train(runs, plan.jobs, until)
             rung = Rung(round, {number: _scores(path, plan, number, round) for number in left})
             left = sorted(best(rung)[: half(len(left))])
             result.append(rung)
