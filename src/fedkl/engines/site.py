@@ -14,12 +14,15 @@ from fedkl.clients.state import ClientState, Model, Task
 from fedkl.clients.work import Train, Work
 from fedkl.engines.alone import Asked, do, simulators_of, work_alone
 from fedkl.engines.base import Failure, Job
+from fedkl.heterogeneity import Measure
 from fedkl.worlds.base import SoloWorld
 
 R = TypeVar("R")
 
 EVALUATED_AT_ONCE = 10
 """Clients evaluated in one vmapped call; about 200 episodes side by side fill the vector units."""
+MEASURED_AT_ONCE = 2
+"""Clients measured in one: each has 100 episodes by default, and those of ten leave the caches."""
 
 
 def width_of(work: Work[Any], task: Task, at_once: int, jobs: Sequence[Job]) -> int:
@@ -31,7 +34,8 @@ def width_of(work: Work[Any], task: Task, at_once: int, jobs: Sequence[Job]) -> 
         at_once: how many clients are trained together.
         jobs: all of them.
     """
-    width = at_once if isinstance(work, Train) else EVALUATED_AT_ONCE
+    measured = MEASURED_AT_ONCE if isinstance(work, Measure) else EVALUATED_AT_ONCE
+    width = at_once if isinstance(work, Train) else measured
     return min(1 if isinstance(task.world, SoloWorld) else width, len(jobs))
 
 
