@@ -50,20 +50,21 @@ def test_gymnasiums_own_are_used_again_and_never_truncate_by_themselves():
     world = Gymnasium(id="Pendulum-v1")
     assert not world.truncates
     assert not world.simulator().fresh
-    assert world.simulator().plugins == ()
     other = Gymnasium(id="toys/Plain-v0")
     assert other.truncates
     assert other.simulator().fresh
     assert not Gymnasium(id="toys/Plain-v0", reuse=True).simulator().fresh
 
 
-def test_plugins_go_with_environments_that_they_may_have_registered(tmp_path):
+@pytest.mark.parametrize("id", ["toys/Plain-v0", "toys/Pendulum-v0"])
+def test_plugins_go_with_environments_that_they_may_have_registered(tmp_path, id):
+    """Also with Gymnasium's own, which a plugin may have registered by another id."""
     plugin = tmp_path / "mine.py"
     plugin.write_text("")
     load_plugin(plugin)
-    assert str(plugin) in Gymnasium(id="toys/Plain-v0").simulator().plugins
+    assert str(plugin) in Gymnasium(id=id).simulator().plugins
     plugin.unlink()
-    assert str(plugin) not in Gymnasium(id="toys/Plain-v0").simulator().plugins
+    assert str(plugin) not in Gymnasium(id=id).simulator().plugins
 
 
 def test_arguments_of_the_constructor_are_part_of_the_world():

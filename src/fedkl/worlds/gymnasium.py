@@ -67,12 +67,11 @@ class Gymnasium(Examined, SoloWorld):
 
     def simulator(self) -> Recipe:
         """An `Environment`."""
-        clean = self.facts.clean
         return Recipe(
             "fedkl.simulators.gymnasium.simulation:Environment",
             {"id": self.id, "arguments": read_arguments(self.arguments, "world.arguments")},
-            fresh=not (clean or self.reuse),
-            plugins=() if clean else loaded_plugins(),
+            fresh=not (self.facts.clean or self.reuse),
+            plugins=loaded_plugins(),
         )
 
     @property

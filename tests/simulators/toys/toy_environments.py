@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 UNIT = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -79,10 +80,12 @@ class Toy(gymnasium.Env):
         return self.state.astype(np.float32)
 
 
-def register(name, limit=10, **arguments):
+def register(name, limit=10, entry_point=Toy, wrappers=(), **arguments):
     id = f"toys/{name}-v0"
     gymnasium.registry.pop(id, None)  # several test files load this one, in the same process
-    gymnasium.register(id, Toy, max_episode_steps=limit, kwargs=arguments)
+    gymnasium.register(
+        id, entry_point, max_episode_steps=limit, additional_wrappers=wrappers, kwargs=arguments
+    )
 
 
 for name in (
@@ -94,3 +97,6 @@ for name in (
 register("Plain", length=4)
 register("Cuts", cuts=3)
 register("Endless", limit=None)
+PENDULUM = "gymnasium.envs.classic_control:PendulumEnv"
+register("Pendulum", 20, PENDULUM)
+register("Short", 20, PENDULUM, (TimeLimit.wrapper_spec(max_episode_steps=7),))

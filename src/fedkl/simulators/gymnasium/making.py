@@ -41,14 +41,12 @@ def find(id: str) -> EnvSpec:
     return gymnasium.registry[name]
 
 
-def limit_of(spec: EnvSpec) -> int | None:
-    """Steps after which Gymnasium cuts an episode off."""
-    return spec.max_episode_steps
-
-
 def is_clean(spec: EnvSpec) -> bool:
-    """Whether an environment is known to keep nothing of the episodes before."""
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
+    """Whether an environment is known to keep nothing of the episodes before, nor to truncate.
+
+    Wrappers of its registration may do either.
+    """
+    return _module_of(spec).startswith("gymnasium.envs.") and not spec.additional_wrappers
 
 
 def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:

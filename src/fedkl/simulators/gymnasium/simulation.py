@@ -54,7 +54,7 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     physics, bare = Physics(env.unwrapped), env.unwrapped
     words = physics.words | Initial(bare).words
     words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
-    return Facts(size, actions, making.limit_of(spec), making.is_clean(spec), words)
+    return Facts(size, actions, spec.max_episode_steps, making.is_clean(spec), words)
 
 
 class Environment:
