@@ -25,7 +25,9 @@ from fedkl.learning.sharing import NONE
 from fedkl.plugins import load_plugin
 from fedkl.runs import RunDirectory, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
+from fedkl.server.measuring import check_basis
 from fedkl.server.selection import SELECTORS, Selector
+from fedkl.server.selection.measured import Measured
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.server.starting import clients_of
 from fedkl.settings import setting
@@ -292,6 +294,8 @@ def _check(config: Config) -> None:
         config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
     config.selection.check(n, selected)
+    if config.heterogeneity.every or isinstance(config.selection, Measured):
+        check_basis(config.federation)
     config.aggregation.check(n, k)
     own_first = config.learner.personal_iterations
     if own_first and config.federation.personal == NONE:
