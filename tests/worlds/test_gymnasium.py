@@ -118,6 +118,16 @@ def test_a_table_may_only_name_what_the_environment_has(id, table, sentence):
     assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize("word", ["initial_low", "initial_high", "initial_state"])
+def test_what_wrappers_would_not_see_is_no_word_of_a_model(word):
+    table = {word: {"boxes": 2} if word == "initial_state" else 0.0}
+    with pytest.raises(UserError) as caught:
+        Gymnasium(id="toys/Cheetah-v0", differences=Differences.from_table(table))
+    sentence = f"world.clients.{word} is not a word of toys/Cheetah-v0: its wrappers would not see"
+    assert str(caught.value).startswith(sentence)
+    assert Gymnasium(id="HalfCheetah-v5", differences=Differences.from_table(table)).clients(2, KEY)
+
+
 def test_where_episodes_start_can_be_cut_into_boxes():
     boxes = Differences.from_table({"initial_state": {"boxes": 4}})
     rows = Gymnasium(id="CartPole-v1", differences=boxes).clients(4, KEY)

@@ -18,6 +18,7 @@ from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.gymnasium.quantities import RAW
 from fedkl.worlds.base import Continuous, SoloWorld, register_world
+from fedkl.worlds.differences import TABLE
 from fedkl.worlds.examined import Examined
 from fedkl.worlds.words import INITIAL_STATE, Word, distortions
 
@@ -43,6 +44,16 @@ class Gymnasium(Examined, SoloWorld):
         "leaves nothing behind in it (false: a new one for every few episodes)",
         static=True,
     )
+
+    def __check_init__(self) -> None:
+        """Words that this environment lacks for a reason are refused with the reason."""
+        unseen = self.facts.unseen
+        for name, _ in self.differences.given:
+            if name in unseen or (unseen and name == INITIAL_STATE.name):
+                raise UserError(
+                    f"{TABLE}.{name} is not a word of {self.id}: its wrappers would not see that "
+                    "an episode starts elsewhere"
+                )
 
     @property
     def called(self) -> str:

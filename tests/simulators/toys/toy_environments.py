@@ -99,4 +99,6 @@ register("Cuts", cuts=3)
 register("Endless", limit=None)
 PENDULUM = "gymnasium.envs.classic_control:PendulumEnv"
 register("Pendulum", 20, PENDULUM)
-register("Short", 20, PENDULUM, (TimeLimit.wrapper_spec(max_episode_steps=7),))
+WRAPPERS = (TimeLimit.wrapper_spec(max_episode_steps=7),)
+register("Short", 20, PENDULUM, WRAPPERS)
+register("Cheetah", 20, "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv", WRAPPERS)

@@ -53,6 +53,8 @@ class Initial:
         self.words = {word: quantity for word, (quantity, _) in self._options.items()}
         if self._acrobot:
             self.words["initial_bound"] = _BOUND
+        self.placed: tuple[str, ...] = (_LOW, _HIGH) if self._mujoco else ()
+        """Words by which `place` goes, behind the back of wrappers."""
         if self._mujoco:
             self.words |= self._around()
 

@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     clean: bool
     """Whether it is known that an environment may be used again, and never truncates by itself."""
     words: dict[str, Quantity]
+    unseen: tuple[str, ...] = ()
+    """What would be words, were there no wrappers: they would not see what these change."""
 
 
 def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
@@ -51,10 +53,12 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     who = f"world.id: the environment {spec.id}"
     size = Sight(env.observation_space, who).size
     actions = actions_of(env.action_space, who)
-    physics, bare = Physics(env.unwrapped), env.unwrapped
-    words = physics.words | Initial(bare).words
+    physics, initial = Physics(env.unwrapped), Initial(env.unwrapped)
+    words = physics.words | initial.words
     words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
-    return Facts(size, actions, spec.max_episode_steps, making.is_clean(spec), words)
+    unseen = initial.placed if env is not env.unwrapped else ()
+    words = {name: found for name, found in words.items() if name not in unseen}
+    return Facts(size, actions, spec.max_episode_steps, making.is_clean(spec), words, unseen)
 
 
 class Environment:
