@@ -197,6 +197,30 @@ def test_params_must_leave_the_spaces_as_they_are():
         env.reset(Seed((1,)), {name: np.float64(0)})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name", "sentence"),
+    [
+        ({}, "make.buttons", "4 discrete actions for one client and 2 numbers in an action for"),
+        ({"buttons": 3}, "make.buttons", "4 discrete actions for one client and 3 discrete"),
+        ({}, "make.size", "4 numbers in an action for one client and 2 numbers in an action for"),
+    ],
+)
+def test_params_must_leave_the_actions_as_they_are(toys, monkeypatch, arguments, name, sentence):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    env = Environment("toys/Actions-v0", arguments)
+    with pytest.raises(UserError, match=f"{sentence}.*must leave its spaces as they are"):
+        env.reset(Seed((1,)), {name: np.int32(4)})
+
+
+def test_limits_of_actions_may_differ(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    env = Environment("toys/Actions-v0")
+    env.reset(Seed((1,)), {"make.reach": np.float64(0.5)})
+    assert env.step(np.ones((1, 2), np.float32)).reward == 1.0
+
+
 # Where episodes start.
 
 

@@ -201,13 +201,14 @@ class Environment:
         """Makes the environment what a client's params say."""
         arguments = self._arguments | self._physics.arguments(params)
         if arguments != self._made_with:
-            size = self._sight.size
+            before = self._spaces()
             self._make(arguments)
-            if self._sight.size != size:
-                raise UserError(
-                    f"{self._who} has {self._sight.size} numbers in an observation for one client "
-                    f"and {size} for another: world.clients must leave its spaces as they are"
-                )
+            for now, then in zip(self._spaces(), before, strict=True):
+                if now != then:
+                    raise UserError(
+                        f"{self._who} has {now} for one client and {then} for another: "
+                        "world.clients must leave its spaces as they are"
+                    )
         self._physics.apply(params)
         # A motor's limits may be among what was changed.
         self._act = acting(self._env.action_space, self._who)
@@ -215,6 +216,12 @@ class Environment:
         self._moves = self._initial.moves(params)
         self._distortion = Distortion(params) if params.keys() & set(WORDS) else None
         self._draws = self._moves or self._distortion is not None
+
+    def _spaces(self) -> tuple[str, str]:
+        """What must be the same for all clients, in words; limits of actions may differ."""
+        actions = actions_of(self._env.action_space, self._who)
+        what = "discrete actions" if isinstance(actions, Numbers) else "numbers in an action"
+        return f"{self._sight.size} numbers in an observation", f"{actions.size} {what}"
 
     def _cure(self) -> None:
         """Gives BipedalWalker a new world: contacts of the last episode stay behind in its own."""
