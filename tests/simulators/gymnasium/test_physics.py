@@ -190,6 +190,11 @@ def test_a_raw_name_that_stands_for_no_number_is_no_word(name):
     assert "model.nq" not in examine("CartPole-v1", {}, ("model.nq",)).words
 
 
+@pytest.mark.parametrize("name", ["attribute.dt", "model.nq", "model.nbody"])
+def test_a_raw_name_of_what_cannot_be_set_is_no_word(name):
+    assert name not in examine("HalfCheetah-v5", {}, (name,)).words
+
+
 def test_params_must_leave_the_spaces_as_they_are():
     env = Environment("HalfCheetah-v5")
     name = "make.exclude_current_positions_from_observation"
