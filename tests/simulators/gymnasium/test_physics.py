@@ -249,3 +249,13 @@ def test_first_states_of_a_model_lie_around_the_one_it_was_made_with():
     assert (first[:, 7] < 0.5 + 1e-6).all()
     assert np.abs(np.delete(first, 7, axis=1)).max() <= 0.1 + 1e-6
     assert len(set(first[:, 7])) == 40
+
+
+def test_first_velocities_that_a_word_is_for_are_uniform():
+    """HalfCheetah's own are normal, and go beyond its reach of 0.1."""
+    env, words = Environment("HalfCheetah-v5"), WORDS["HalfCheetah-v5"]
+    named = {word: np.array(words[word].nominal) for word in ("initial_low", "initial_high")}
+    for params, beyond in ((named, False), ({}, True)):
+        first = np.stack([env.reset(Seed((s,)), params)[0, 8:] for s in range(40)])
+        assert (np.abs(first).max() > 0.1 + 1e-6) == beyond
+    assert "uniformly" in words["initial_low"].help
