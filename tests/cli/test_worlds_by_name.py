@@ -122,7 +122,12 @@ def test_other_settings_go_with_the_shorthand():
             "raised KeyError: 'lost', in step 2 of an episode",
         ),
         (
-            ["pettingzoo:toy_parallel", "--set", 'world.arguments=["leaves=[1, 2]"]'],
+            [
+                "pettingzoo:toy_parallel",
+                "--set",
+                'world.arguments=["leaves=[1, 2]"]',
+                "federation.clients=3",
+            ],
             "federation.clients must be 2",
         ),
     ],
