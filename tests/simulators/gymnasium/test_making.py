@@ -3,10 +3,17 @@
 import sys
 
 import gymnasium
+import mujoco
 import pytest
+from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+from gymnasium.envs.registration import EnvSpec
 
 from fedkl.errors import UserError
 from fedkl.simulators.gymnasium import making
+
+
+class Mine(HalfCheetahEnv):
+    """A user's own."""
 
 
 @pytest.mark.parametrize(
@@ -92,11 +99,13 @@ def test_what_cannot_be_made_says_why_in_a_line(id, arguments, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_mujoco_leaves_nothing_in_the_current_folder_and_says_nothing(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("entry", ["gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv", Mine])
+def test_mujoco_leaves_nothing_in_the_current_folder_and_says_nothing(
+    tmp_path, monkeypatch, capfd, entry
+):
     monkeypatch.chdir(tmp_path)
-    env = making.make(making.find("HalfCheetah-v5"), {})
-    import mujoco
-
+    mujoco.set_mju_user_warning(None)  # as it is where no simulator was made before
+    env = making.make(EnvSpec("toys/Cheetah-v1", entry), {})
     assert mujoco.get_mju_user_warning() is None  # whoever else uses it here is warned
     making.silence_mujoco()
     try:

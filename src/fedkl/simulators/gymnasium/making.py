@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from fedkl.errors import UserError
 from fedkl.simulators.failures import in_a_line
@@ -76,16 +76,19 @@ def silence_mujoco() -> None:
 def _quiet(spec: EnvSpec) -> Iterator[None]:
     """Nothing is printed, and nothing is left in the current folder, while one is made."""
     before = None
-    if _module_of(spec).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
-        before = importlib.import_module("mujoco").get_mju_user_warning()
-        silence_mujoco()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Gymnasium's module or a user's: once it is there, MuJoCo is, if it needs it.
+        if isinstance(spec.entry_point, str):
+            load_env_creator(spec.entry_point)
         if (mujoco := _imported("mujoco")) is not None:
-            mujoco.set_mju_user_warning(before)
+            before = mujoco.get_mju_user_warning()
+            silence_mujoco()
+        try:
+            yield
+        finally:
+            if (mujoco := _imported("mujoco")) is not None:
+                mujoco.set_mju_user_warning(before)
 
 
 def _module_of(spec: EnvSpec) -> str:
