@@ -190,6 +190,26 @@ def test_a_raw_name_that_stands_for_no_number_is_no_word(name):
     assert "model.nq" not in examine("CartPole-v1", {}, ("model.nq",)).words
 
 
+@pytest.mark.parametrize(
+    ("id", "name", "given", "nominal", "whole"),
+    [
+        ("HalfCheetah-v5", "ctrl_cost_weight", 0.3, 0.3, False),
+        ("HalfCheetah-v5", "ctrl_cost_weight", 3, 3, False),
+        ("HalfCheetah-v5", "frame_skip", 4, 4, True),
+        ("MountainCarContinuous-v0", "goal_velocity", 0.01, 0.01, False),
+    ],
+)
+def test_nominal_is_what_the_constructor_is_given(id, name, given, nominal, whole):
+    found = examine(id, {name: given}, (f"make.{name}",)).words[f"make.{name}"]
+    assert (found.nominal, found.whole) == (nominal, whole)
+
+
+def test_nominal_is_what_an_environment_was_registered_with(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    assert examine("toys/Plain-v0", {}, ("make.length",)).words["make.length"].nominal == 4
+
+
 @pytest.mark.parametrize("name", ["attribute.dt", "model.nq", "model.nbody"])
 def test_a_raw_name_of_what_cannot_be_set_is_no_word(name):
     assert name not in examine("HalfCheetah-v5", {}, (name,)).words

@@ -136,9 +136,7 @@ class Physics:
         be set."""
         kind, _, rest = name.partition(".")
         if kind == "make":
-            there = inspect.signature(type(self._env).__init__).parameters
-            default = there[rest].default if rest in there else None
-            return quantity_of(default, f"the constructor's {rest}")
+            return self._argument(rest)
         if kind == "attribute":
             now = self._raw.get(rest, getattr(self._env, rest, None))
             found = quantity_of(now, f"the environment's {rest}")
@@ -148,6 +146,19 @@ class Physics:
             found = quantity_of(model.nominal(rest), f"{rest} of the MuJoCo model")
             return found if found and _works(lambda: model.rewrite(rest)) else None
         return None
+
+    def _argument(self, name: str) -> Quantity | None:
+        """An argument of the constructor: what it was given, or else the default."""
+        there = inspect.signature(type(self._env).__init__).parameters
+        if name not in there:
+            return None
+        help = f"the constructor's {name}"
+        default = quantity_of(there[name].default, help)
+        given = quantity_of(getattr(self._env.spec, "kwargs", {}).get(name), help)
+        if given is None or default is None:
+            return given or default
+        # Somebody may have written 3 for 3.0, here or there.
+        return given._replace(whole=given.whole and default.whole)
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What these params say to the constructor: such an environment has to be made anew."""
