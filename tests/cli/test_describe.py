@@ -39,6 +39,7 @@ def test_a_word_of_every_client_is_told_if_they_are_few(capsys):
 def test_entries_of_a_vector_that_are_always_equal_are_told_together(capsys):
     code, out, _ = call(capsys, "describe", "half-cheetah-init-state")
     assert code == 0
+    assert "clients of the world gym:HalfCheetah-v5, seed 0" in out.splitlines()[0]
     rows = [line.split() for line in out.splitlines()]
     assert ["initial_low_0..8", "-0.1", "-0.5", "-0.01667", "0.4667", "initial_low"] in rows
     assert ["initial_high_9..17", "0.1", "0.005", "0.005", "0.005", "initial_high"] in rows

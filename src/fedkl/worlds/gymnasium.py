@@ -25,6 +25,13 @@ from fedkl.worlds.words import INITIAL_STATE, Word, distortions
 if TYPE_CHECKING:
     from fedkl.simulators.gymnasium.simulation import Facts
 
+_STANDS_FOR = {
+    "make": "the argument {} of the environment's constructor",
+    "attribute": "the attribute {} of the environment",
+    "model": "{} of the environment's MuJoCo model",
+}
+"""What a raw name means, by its beginning (`RAW`)."""
+
 
 @register_world
 class Gymnasium(Examined, SoloWorld):
@@ -47,13 +54,25 @@ class Gymnasium(Examined, SoloWorld):
 
     def __check_init__(self) -> None:
         """Words that this environment lacks for a reason are refused with the reason."""
-        unseen = self.facts.unseen
         for name, _ in self.differences.given:
-            if name in unseen or (unseen and name == INITIAL_STATE.name):
-                raise UserError(
-                    f"{TABLE}.{name} is not a word of {self.id}: its wrappers would not see that "
-                    "an episode starts elsewhere"
-                )
+            if why := self._lacks(name):
+                raise UserError(f"{TABLE}.{name} is not a word of {self.title}: {why}")
+
+    def _lacks(self, name: str) -> str:
+        """Why this environment does not have a word; empty if it has it, or there is no telling."""
+        words, unseen = self.facts.words, self.facts.unseen
+        if name in unseen or (unseen and name == INITIAL_STATE.name):
+            return "its wrappers would not see that an episode starts elsewhere"
+        kind, _, rest = name.partition(".")
+        if not name.startswith(RAW) or name in words:
+            return ""
+        meant = _STANDS_FOR[kind].format(rest)
+        return f"it stands for {meant}, and there is no such number to be set"
+
+    @property
+    def title(self) -> str:
+        """As a command names it."""
+        return f"gym:{self.id}"
 
     @property
     def called(self) -> str:
