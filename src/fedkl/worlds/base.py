@@ -83,7 +83,8 @@ class Drawable(Named):
         Raises:
             UserError: it cannot be drawn, or not here.
         """
-        raise UserError(f"the world {self.name} cannot be drawn: it has no `artist`")
+        can = [name for name in WORLDS if WORLDS[name].artist is not Drawable.artist]
+        raise UserError(f"the world {self.title} cannot be drawn; those that can: {', '.join(can)}")
 
 
 class Spaces(eqx.Module):
