@@ -57,6 +57,11 @@ def test_clients_that_are_alike_or_share_a_world(capsys):
     ]
 
 
+def test_a_world_that_its_preset_names_is_not_named_twice(capsys):
+    _, out, _ = call(capsys, "describe", "gym:CartPole-v1")
+    assert out.splitlines()[0] == "gym:CartPole-v1: 4 clients of the world gymnasium, seed 0"
+
+
 def test_machines_read_everything(capsys):
     code, out, _ = call(capsys, "describe", "reacher-dynamics", "--seed", 3, "--json")
     assert code == 0

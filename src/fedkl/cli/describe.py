@@ -80,8 +80,9 @@ def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
     """What there is to say, for people, in 80 columns."""
     number, world = chosen.federation.clients, chosen.world
     label = chosen.preset or "config"
+    called = world.name if label == world.title else world.title
     console.out.print(
-        f"{label}: {counted(number, 'client')} of the world {world.title}, seed {chosen.seed}"
+        f"{label}: {counted(number, 'client')} of the world {called}, seed {chosen.seed}"
     )
     if isinstance(world, SharedWorld):
         console.out.print("They share one simulation, and differ by their place in it.")
