@@ -124,7 +124,7 @@ def tiny() -> Callable[..., fedkl.Config]:
 def toys(monkeypatch: pytest.MonkeyPatch) -> str:
     """Lets the processes of simulators import `toy_simulators`; returns its folder."""
     folder = str(Path(__file__).parent / "simulators" / "toys")
-    monkeypatch.setenv("PYTHONPATH", folder)
+    monkeypatch.setenv("PYTHONPATH", folder, prepend=os.pathsep)
     return folder
 
 

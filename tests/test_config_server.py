@@ -24,6 +24,18 @@ GROUPED = {"aggregation.reduce": "grouped"}
              "aggregation.chosen": 4},
             "aggregation.chosen must be at most 3",
         ),
+        *(
+            (
+                {"federation.observation_statistics": "local"} | measures,
+                "federation.observation_statistics must be federated or none where the level of "
+                "heterogeneity is measured, not local",
+            )
+            for measures in (
+                {"heterogeneity.every": 5},
+                {"selection.name": "potential"},
+                {"selection.name": "alignment"},
+            )
+        ),
         (
             {"aggregation.reduce": "trimmed-mean", "aggregation.trim": 0.5},
             "aggregation.trim must be at most 0.499, not 0.5",

@@ -18,6 +18,22 @@ def test_unknown_presets_and_algorithms_are_answered_with_those_there_are():
         fedkl.preset("demo", algorithm="nope")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gymnasium:CartPole-v1", "gym:CartPole-v1"),
+        ("Gym:CartPole-v1", "gym:CartPole-v1"),
+        ("petting_zoo:mpe2.simple_v3", "pettingzoo:mpe2.simple_v3"),
+        ("gymnasiun", "gymnasium"),
+    ],
+)
+def test_a_shorthand_by_another_name_is_answered_with_what_is_meant(name, meant):
+    with pytest.raises(
+        fedkl.UserError, match=rf"^there is no preset '{name}' \(did you mean {meant}"
+    ):
+        fedkl.preset(name)
+
+
 def test_a_file_can_build_on_a_preset_and_overrules_it(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(

@@ -25,7 +25,9 @@ from fedkl.learning.sharing import NONE
 from fedkl.plugins import load_plugin
 from fedkl.runs import RunDirectory, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
+from fedkl.server.measuring import check_basis
 from fedkl.server.selection import SELECTORS, Selector
+from fedkl.server.selection.measured import Measured
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.server.starting import clients_of
 from fedkl.settings import setting
@@ -47,6 +49,8 @@ _DEFAULTS = {"selection": "uniform"}
 _WORDS = re.compile(r"""\[[^][{}"',]+(,[^][{}"',]+)*\]""")
 """A list whose entries are neither lists nor tables, and have no quotes."""
 _TABLES = {*_GROUPS, *_NAMED, "aggregation"}
+AGENTS = "agents"
+"""What a preset or file may say for a number of clients: as many as a shared world has agents."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     parts: dict[str, Any] = {
         name: settings.build(cls, values.get(name, {}), name) for name, cls in _GROUPS.items()
     }
-    for name, registry in _NAMED.items():
-        table = values.get(name, {})
-        cls = registry.find(_which(name, table), f"{name}.name")
-        rest = {key: value for key, value in table.items() if key != "name"}
-        parts[name] = settings.build(cls, rest, name)
+    parts |= {name: _build(name, values.get(name, {})) for name in _NAMED}
     parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
     config = Config(**vars(top), **parts)
     _check(config)
@@ -190,6 +190,7 @@ def preset(
         values["seed"] = seed
     for key, value in set.items():
         _set(values, key, value)
+    _count_agents(values)
     return from_mapping(values)
 
 
@@ -256,6 +257,28 @@ def _which(kind: str, table: Mapping[str, Any]) -> str:
     return name
 
 
+def _build(kind: str, table: Mapping[str, Any]) -> Any:
+    """The algorithm, world or selector that a table is for."""
+    cls = _NAMED[kind].find(_which(kind, table), f"{kind}.name")
+    rest = {key: value for key, value in table.items() if key != "name"}
+    return settings.build(cls, rest, kind)
+
+
+def _count_agents(values: dict[str, Any]) -> None:
+    """Puts numbers where a preset leaves them to the world."""
+    federation = presets.table(values, "federation")
+    left = [k for k in ("clients", "clients_per_round") if federation.get(k) == AGENTS]
+    if not left:
+        return
+    world = _build("world", presets.table(values, "world"))
+    if not isinstance(world, SharedWorld):
+        raise UserError(
+            f"federation.{left[0]} must be a whole number, not {AGENTS!r}: the clients of the "
+            f"world {world.name} are not agents of one simulation"
+        )
+    federation |= dict.fromkeys(left, world.agents)
+
+
 def _check(config: Config) -> None:
     """What no field can check by itself."""
     n, k = config.federation.clients, config.federation.clients_per_round
@@ -292,6 +315,8 @@ def _check(config: Config) -> None:
         config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
     config.selection.check(n, selected)
+    if config.heterogeneity.every or isinstance(config.selection, Measured):
+        check_basis(config.federation)
     config.aggregation.check(n, k)
     own_first = config.learner.personal_iterations
     if own_first and config.federation.personal == NONE:

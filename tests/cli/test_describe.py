@@ -39,6 +39,7 @@ def test_a_word_of_every_client_is_told_if_they_are_few(capsys):
 def test_entries_of_a_vector_that_are_always_equal_are_told_together(capsys):
     code, out, _ = call(capsys, "describe", "half-cheetah-init-state")
     assert code == 0
+    assert "clients of the world gym:HalfCheetah-v5, seed 0" in out.splitlines()[0]
     rows = [line.split() for line in out.splitlines()]
     assert ["initial_low_0..8", "-0.1", "-0.5", "-0.01667", "0.4667", "initial_low"] in rows
     assert ["initial_high_9..17", "0.1", "0.005", "0.005", "0.005", "initial_high"] in rows
@@ -54,6 +55,11 @@ def test_clients_that_are_alike_or_share_a_world(capsys):
         "figure-eight: 7 clients of the world figure-eight, seed 0",
         "They share one simulation, and differ by their place in it.",
     ]
+
+
+def test_a_world_that_its_preset_names_is_not_named_twice(capsys):
+    _, out, _ = call(capsys, "describe", "gym:CartPole-v1")
+    assert out.splitlines()[0] == "gym:CartPole-v1: 4 clients of the world gymnasium, seed 0"
 
 
 def test_machines_read_everything(capsys):

@@ -69,3 +69,12 @@ def test_a_wrong_argument_is_answered_with_a_sentence(capsys, run, arguments, se
     assert (code, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_run_whose_clients_see_on_scales_of_their_own_is_refused(capsys, tmp_path):
+    settings = {"federation.observation_statistics": "local"}
+    made = training.create(fedkl.preset("probe-point", set=settings), tmp_path / "run")
+    code, out, err = call(capsys, "heterogeneity", str(made.path))
+    assert (code, out) == (2, "")
+    assert "federation.observation_statistics must be federated or none" in err
+    assert err.count("\n") == 1

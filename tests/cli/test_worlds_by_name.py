@@ -56,9 +56,10 @@ def test_agents_of_pettingzoo_are_trained_by_their_module(capsys, tmp_path):
     assert [r["env_steps"] for r in records(tmp_path / "run")] == [300, 600]
 
 
+@pytest.mark.parametrize("name", ["Plain", "Pendulum", "Short"])
 @pytest.mark.usefixtures("quick_compilation")
-def test_a_users_own_environment_is_trained_with_a_plugin(capsys, tmp_path):
-    arguments = ["train", "gym:toys/Plain-v0", "--plugin", PLUGIN, "--run", "run", *TINY]
+def test_a_users_own_environment_is_trained_with_a_plugin(capsys, tmp_path, name):
+    arguments = ["train", f"gym:toys/{name}-v0", "--plugin", PLUGIN, "--run", "run", *TINY]
     code, _, err = call(capsys, *arguments)
     assert (code, err) == (0, "")
     assert [r["env_steps"] for r in records(tmp_path / "run")] == [200, 400]
@@ -71,7 +72,8 @@ def test_a_users_own_environment_is_trained_with_a_plugin(capsys, tmp_path):
 
 def _without_toys():
     """So that the plugin alone registers the toys."""
-    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    _, _, others = os.environ["PYTHONPATH"].partition(os.pathsep)
+    return os.environ | {"PYTHONPATH": others}
 
 
 def test_a_file_may_build_on_an_environment(tmp_path):
@@ -120,7 +122,12 @@ def test_other_settings_go_with_the_shorthand():
             "raised KeyError: 'lost', in step 2 of an episode",
         ),
         (
-            ["pettingzoo:toy_parallel", "--set", 'world.arguments=["leaves=[1, 2]"]'],
+            [
+                "pettingzoo:toy_parallel",
+                "--set",
+                'world.arguments=["leaves=[1, 2]"]',
+                "federation.clients=3",
+            ],
             "federation.clients must be 2",
         ),
     ],

@@ -72,3 +72,13 @@ def test_nothing_flows_back_over_a_boundary():
     zero = jnp.zeros((3, 1))
     steps = Steps(reward, zero, zero, jnp.array([[True], [False], [False]]), jnp.ones((3, 1), bool))
     assert advantages(steps, 0.5, 1.0)[:, 0].tolist() == [1 + 2 / 2, 2, 100]
+
+
+def test_rows_of_who_waits_have_no_advantage():
+    """An episode of one step, two rows that do not count, and an episode of two steps."""
+    reward = jnp.array([[1.0], [7.0], [7.0], [2.0], [4.0]])
+    zero = jnp.zeros((5, 1))
+    continues = jnp.array([[False], [True], [True], [True], [False]])
+    mask = jnp.array([[True], [False], [False], [True], [True]])
+    steps = Steps(reward, zero, zero, continues, mask)
+    assert advantages(steps, 0.5, 1.0)[:, 0].tolist() == [1, 0, 0, 2 + 4 / 2, 4]

@@ -190,3 +190,18 @@ def test_who_sees_the_time_sees_that_of_the_episode():
     first = [1 - 3, 2 + 0.5 - 3 + (3 - 0.5 - 1) / 4, 3 - 0.5 - 1]
     second = [1 + 0.5 - 3 + (2 - 0.5 - 1) / 4, 2 - 0.5 - 1]
     np.testing.assert_allclose(batch.advantage, [*first, *second], rtol=1e-6)
+
+
+def test_who_waits_for_the_others_sees_the_time_of_the_last_episode():
+    """An agent that leaves after three steps, waits for one, and is cut after two of the next."""
+    wait, ends = jnp.arange(6)[:, None] == 3, jnp.arange(6)[:, None] == 2
+    nothing = jnp.zeros((6, 1, 1))
+    data = Trajectories(nothing, nothing, jnp.ones((6, 1)), ends, ~wait, jnp.zeros((1, 1)))
+    learner = replace(STEPS, steps=6, bootstrap_truncation=False)
+    told = CriticSettings(hidden=(), sees_time=True)
+    batch, _ = learnt(told, linear(0.0, 3.0, bias=0.0), data, learner)
+    # Values 3, 2, 1 of the first episode; 3, 2 of the second, and 1 where it is cut.
+    first = [1 + 2 / 2 - 3 - 0.5 / 4, 1 + 1 / 2 - 2, 1 - 1]
+    second = [1 + 2 / 2 - 3 - 0.5 / 4, 1 + 1 / 2 - 2]
+    assert batch.weight.tolist() == [1, 1, 1, 0, 1, 1]
+    np.testing.assert_allclose(batch.advantage[batch.weight > 0], [*first, *second], atol=1e-6)

@@ -50,6 +50,7 @@ def test_the_text_says_where_g_falls(finding):
     assert "| 1 [1, 1] | 2 [2, 2] | 0 of 2 | 0 [0, 0] | 0 [0, 0] | 0 % |" in lines["all alike"]
     # ||DB|| over ||DA||: 2 / 7 at first, 2 / 2 at last.
     assert "| 0.286 [0.286, 0.286] | 1 [1, 1] | 25 % |" in lines["action noise 0.4"]
+    assert "At first and at last: 1 measured round each." in finding.text
     assert "G with noise 0.4 minus G with 0.2: 0 [0, 0] at first, 0 [0, 0] at last." in lines
 
 

@@ -36,6 +36,12 @@ def test_measuring_for_the_log_changes_nothing_else(tiny):
     assert all(r["heterogeneity"] is None and r["steps_measured"] == 0 for r in one)
 
 
+def test_clients_that_see_on_scales_of_their_own_are_not_compared(tiny):
+    federation = Federation(tiny(federation__observation_statistics="local", **SMALL))
+    with pytest.raises(UserError, match=r"^federation\.observation_statistics must be fed"):
+        federation.measure()
+
+
 def test_a_record_has_everybody_and_what_it_cost(tiny):
     federation = Federation(tiny(**SMALL, **{"heterogeneity.every": 1}))
     model = size_in_bytes(broadcast(federation.state.model))

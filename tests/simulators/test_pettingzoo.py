@@ -79,6 +79,8 @@ def test_an_environment_that_fails_is_named_with_what_happened(job, arguments, s
         ("toy_parallel", {"unequal": "seen"}, "has agents with different spaces (walker_2 and wal"),
         ("toy_parallel", {"unequal": "acted"}, "has agents with different spaces"),
         ("mpe2.simple_tag_v3", {}, "has agents with different spaces"),
+        ("toy_parallel", {"nameless": True}, "names no agents in possible_agents"),
+        ("toy_parallel", {"leaves": []}, "names no agents in possible_agents"),
         ("toy_parallel", {"nope": 1}, "cannot be made: TypeError"),
         ("no_such_module", {}, "no_such_module cannot be imported: ModuleNotFoundError"),
         ("toy_simulators", {}, "toy_simulators has no parallel_env, which PettingZoo's have"),

@@ -15,6 +15,7 @@ GRAVITY = Word("gravity", 9.8)
 MASS = Word("mass", 1.0, 0.001, 10.0)
 OFFSET = Word("offset", (0.0, 0.0))
 DELAY = Word("delay", 0, 0, 16, whole=True)
+WIDTH = Word("width", 600, whole=True)
 
 
 def drawn(value, n, word=GRAVITY, key=KEY, dtype=np.float64):
@@ -84,6 +85,13 @@ def test_whole_numbers_are_drawn_with_both_ends():
     values = drawn({"uniform": [1, 3]}, 3000, DELAY, dtype=np.int32)
     assert values.dtype == np.int32
     np.testing.assert_allclose(np.bincount(values) / 3000, [0, 1 / 3, 1 / 3, 1 / 3], atol=0.04)
+
+
+def test_whole_numbers_may_be_as_large_as_32_bits_hold():
+    largest = 2**31 - 2
+    assert drawn(largest, 1, WIDTH, dtype=np.int32).tolist() == [largest]
+    found = drawn({"uniform": [-largest, largest]}, 500, WIDTH, dtype=np.int32)
+    assert np.ptp(found.astype(np.float64)) > largest
 
 
 def test_a_normal_draw_is_clipped_around_its_mean():
@@ -206,6 +214,9 @@ def test_a_wrong_form_is_told_in_one_sentence(value, sentence):
         (17, DELAY, "x must be at least 0 and at most 16, not 17"),
         ({"normal": [1, 1], "clip": 1}, DELAY, "x must be a whole number, and a normal draw"),
         ({"loguniform": [1, 2]}, DELAY, "x must be a whole number, and a loguniform draw"),
+        (3_000_000_000, WIDTH, "x must be between -2147483646 and 2147483646, not 3000000000"),
+        ({"uniform": [0, 2**31 - 1]}, WIDTH, "x must be between -2147483646 and 2147483646, not"),
+        ([1, 10**25], WIDTH, "x must be between -2147483646 and 2147483646, not 1e+25"),
         ({"boxes": 3}, MASS, "x cannot be { boxes = 3 }: boxes are of initial_state"),
         (3, INITIAL_STATE, "x cannot be 3: it must be { boxes = Q }"),
     ],

@@ -50,20 +50,21 @@ def test_gymnasiums_own_are_used_again_and_never_truncate_by_themselves():
     world = Gymnasium(id="Pendulum-v1")
     assert not world.truncates
     assert not world.simulator().fresh
-    assert world.simulator().plugins == ()
     other = Gymnasium(id="toys/Plain-v0")
     assert other.truncates
     assert other.simulator().fresh
     assert not Gymnasium(id="toys/Plain-v0", reuse=True).simulator().fresh
 
 
-def test_plugins_go_with_environments_that_they_may_have_registered(tmp_path):
+@pytest.mark.parametrize("id", ["toys/Plain-v0", "toys/Pendulum-v0"])
+def test_plugins_go_with_environments_that_they_may_have_registered(tmp_path, id):
+    """Also with Gymnasium's own, which a plugin may have registered by another id."""
     plugin = tmp_path / "mine.py"
     plugin.write_text("")
     load_plugin(plugin)
-    assert str(plugin) in Gymnasium(id="toys/Plain-v0").simulator().plugins
+    assert str(plugin) in Gymnasium(id=id).simulator().plugins
     plugin.unlink()
-    assert str(plugin) not in Gymnasium(id="toys/Plain-v0").simulator().plugins
+    assert str(plugin) not in Gymnasium(id=id).simulator().plugins
 
 
 def test_arguments_of_the_constructor_are_part_of_the_world():
@@ -103,10 +104,22 @@ def test_clients_have_what_the_table_says_of_the_environments_words():
 @pytest.mark.parametrize(
     ("id", "table", "sentence"),
     [
-        ("CartPole-v1", {"gravty": 1}, "world.clients.gravty is not a word of gymnasium (did you"),
+        ("CartPole-v1", {"gravty": 1}, "world.clients.gravty is not a word of gym:CartPole-v1 ("),
         ("CartPole-v1", {"action_noise": 0.1}, "its actions are discrete"),
-        ("Acrobot-v1", {"gravity": 3.0}, "world.clients.gravity is not a word of gymnasium"),
-        ("HalfCheetah-v5", {"model.nope": 3.0}, "world.clients.model.nope is not a word of"),
+        ("Acrobot-v1", {"gravity": 3.0}, "world.clients.gravity is not a word of gym:Acrobot-v1"),
+        (
+            "HalfCheetah-v5",
+            {"model.nope": 3.0},
+            "world.clients.model.nope is not a word of gym:HalfCheetah-v5: it stands for nope "
+            "of the environment's MuJoCo model, and there is no such number to be set",
+        ),
+        ("CartPole-v1", {"model.nq": 4}, "it stands for nq of the environment's MuJoCo model, and"),
+        (
+            "HalfCheetah-v5",
+            {"attribute.dt": 1},
+            "it stands for the attribute dt of the environment, and",
+        ),
+        ("Ant-v5", {"make.foo": 1}, "the argument foo of the environment's constructor, and there"),
         ("LunarLander-v3", {"gravity": 20.0}, "world.clients.gravity must be at least 0.01 and"),
         ("CartPole-v1", {"masscart": 0.0}, "world.clients.masscart must be at least 0.001"),
     ],
@@ -115,6 +128,16 @@ def test_a_table_may_only_name_what_the_environment_has(id, table, sentence):
     with pytest.raises(UserError) as caught:
         Gymnasium(id=id, differences=Differences.from_table(table))
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["initial_low", "initial_high", "initial_state"])
+def test_what_wrappers_would_not_see_is_no_word_of_a_model(word):
+    table = {word: {"boxes": 2} if word == "initial_state" else 0.0}
+    with pytest.raises(UserError) as caught:
+        Gymnasium(id="toys/Cheetah-v0", differences=Differences.from_table(table))
+    sentence = f"world.clients.{word} is not a word of gym:toys/Cheetah-v0: its wrappers would"
+    assert str(caught.value).startswith(sentence)
+    assert Gymnasium(id="HalfCheetah-v5", differences=Differences.from_table(table)).clients(2, KEY)
 
 
 def test_where_episodes_start_can_be_cut_into_boxes():

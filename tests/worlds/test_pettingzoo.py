@@ -31,6 +31,21 @@ def test_without_a_limit_there_must_be_one_in_the_config():
     assert world.horizon == 9
 
 
+TWO = {"world.arguments": ["leaves=[2, 3]"]}
+
+
 def test_there_are_as_many_clients_as_agents():
+    federation = fedkl.preset("pettingzoo:toy_parallel", set=TWO).federation
+    assert (federation.clients, federation.clients_per_round) == (2, 2)
+    one = fedkl.preset("pettingzoo:toy_parallel", set=TWO | {"federation.clients_per_round": 1})
+    assert (one.federation.clients, one.federation.clients_per_round) == (2, 1)
     with pytest.raises(UserError, match=r"^federation\.clients must be 2, as many as there are"):
-        fedkl.preset("pettingzoo:toy_parallel", set={"world.arguments": ["leaves=[2, 3]"]})
+        fedkl.preset("pettingzoo:toy_parallel", set=TWO | {"federation.clients": 3})
+
+
+def test_other_clients_are_no_agents():
+    settings = {"federation.clients": "agents"}
+    with pytest.raises(
+        UserError, match=r"^federation\.clients must be a whole number, not 'agents'"
+    ):
+        fedkl.preset("cartpole", set=settings)

@@ -32,8 +32,8 @@ def describe(options: argparse.Namespace) -> None:
     )
     if options.plot is not None and isinstance(chosen.world, SharedWorld):
         raise UserError(
-            f"--plot: the clients of the world {chosen.world.name} share one simulation and differ "
-            "by their place in it: there is nothing to draw"
+            f"--plot: the clients of the world {chosen.world.title} share one simulation and "
+            "differ by their place in it: there is nothing to draw"
         )
     words = chosen.clients()
     table = columns(words)
@@ -80,8 +80,9 @@ def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
     """What there is to say, for people, in 80 columns."""
     number, world = chosen.federation.clients, chosen.world
     label = chosen.preset or "config"
+    called = world.name if label == world.title else world.title
     console.out.print(
-        f"{label}: {counted(number, 'client')} of the world {world.name}, seed {chosen.seed}"
+        f"{label}: {counted(number, 'client')} of the world {called}, seed {chosen.seed}"
     )
     if isinstance(world, SharedWorld):
         console.out.print("They share one simulation, and differ by their place in it.")
@@ -165,7 +166,7 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
             for end in ("target_low", "target_high")
         )
         field = Field(low, high, REACH)
-    title = f"{chosen.preset or chosen.world.name}: {chosen.federation.clients} clients, seed "
+    title = f"{chosen.preset or chosen.world.title}: {chosen.federation.clients} clients, seed "
     known = {word.name: word.nominal for word in _vocabulary(chosen)}
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
 

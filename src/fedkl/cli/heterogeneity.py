@@ -16,7 +16,7 @@ from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory
 from fedkl.runs.records import require_sensible
 from fedkl.server.loop import Federation
-from fedkl.server.measuring import LevelRecord, rows
+from fedkl.server.measuring import LevelRecord, check_basis, rows
 
 _FIRST = 8
 """Clients in the table, from either end."""
@@ -81,6 +81,7 @@ def _federation(options: argparse.Namespace) -> Federation:
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
     mapping = run.config()
     config = from_mapping(mapping)
+    check_basis(config.federation)
     if options.trajectories is None:
         return config
     given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}

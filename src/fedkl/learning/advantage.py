@@ -52,4 +52,6 @@ def advantages(
         return advantage, advantage
 
     nothing = jnp.zeros_like(delta[0])
-    return jax.lax.scan(backwards, nothing, (delta, steps.continues), reverse=True)[1]
+    # A row of an agent that waits takes nothing from the episode after it.
+    continues = steps.continues & steps.mask
+    return jax.lax.scan(backwards, nothing, (delta, continues), reverse=True)[1]

@@ -54,7 +54,9 @@ def batches(
     if task.critic.sees_time:
         limit, elapsed = len(data.reward), data.elapsed()
         seen_by_critic = critic.with_time(observation, elapsed, limit)
-        lasted = jnp.max(jnp.where(last_steps(data), elapsed + 1, 0), axis=0)
+        counted = jnp.cumsum(data.mask, axis=0)
+        final = data.mask & (counted == counted[-1])
+        lasted = jnp.max(jnp.where(final, elapsed + 1, 0), axis=0)
         last = critic.with_time(last, lasted, limit)
     value = critic.values(value_net, seen_by_critic)
     beyond = Beyond(critic.values(value_net, last), jnp.zeros(()))
@@ -132,5 +134,5 @@ def steps_of(
 
 
 def last_steps(data: Trajectories) -> Bool[Array, "h n"]:
-    """The last step of each column that counts."""
+    """The last step of each column that counts; also those after which an agent waits."""
     return data.mask & ~jnp.concatenate([data.mask[1:], jnp.zeros_like(data.mask[:1])])

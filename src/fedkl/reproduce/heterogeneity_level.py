@@ -13,6 +13,7 @@ from fedkl.report.statistics import FloatArray, difference, estimate
 from fedkl.report.style import BLUE, GREEN, INK, ORANGE, VERMILLION
 from fedkl.reproduce.experiment import Case, Experiment, Finding, Log, Logs
 from fedkl.reproduce.text import interval_text, table
+from fedkl.texts import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +132,7 @@ def _text(rows: list[dict[str, Any]], labels: Mapping[str, str]) -> str:
     ]
     words = [
         "Means over all clients; IQM over seeds with a 95 % bootstrap interval. At first and at "
-        f"last: {window} measured rounds each.",
+        f"last: {counted(window, 'measured round')} each.",
         "",
         table(head, lines),
     ]

@@ -10,8 +10,11 @@ import numpy as np
 from fedkl.arrays import size_in_bytes
 from fedkl.clients.state import Model
 from fedkl.engines import Engine, Failure, Job
+from fedkl.errors import UserError
 from fedkl.heterogeneity import Level, Measurement, level, problem_with_measurement
+from fedkl.learning.sharing import LOCAL
 from fedkl.randomness import Purpose, key_for, words_for, words_of
+from fedkl.server.settings import FederationSettings
 
 if TYPE_CHECKING:
     from fedkl.config import Config
@@ -48,6 +51,20 @@ class Measured(NamedTuple):
 NOTHING = Measured({}, {}, 0, 0)
 
 
+def check_basis(federation: FederationSettings) -> None:
+    """Whether what clients measure is in a basis that all share.
+
+    Raises:
+        UserError: each would compute its features from observations of a scale of its own.
+    """
+    if federation.observation_statistics == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where the level of "
+            "heterogeneity is measured, not local: what clients see each on a scale of their own "
+            "cannot be compared"
+        )
+
+
 def measure(
     config: Config,
     engine: Engine,
@@ -65,9 +82,13 @@ def measure(
         round: how many rounds are over.
         since: the round in which each client's update was last accepted, for those that have been.
         clients: who is asked.
+
+    Raises:
+        UserError: the clients cannot be compared.
     """
     if not clients:
         return NOTHING
+    check_basis(config.federation)
     asked = sorted(clients)
     numbers = np.asarray([[round, client] for client in asked])
     words = words_for(config.seed, Purpose.HETEROGENEITY, numbers)

@@ -58,10 +58,12 @@ def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
     """Makes an environment once, and looks at it.
 
     Raises:
-        UserError: it cannot be made here, or its agents are not alike.
+        UserError: it cannot be made here, names no agents, or they are not alike.
     """
     env, who = make(module, arguments), f"world.module: the environment {module}"
-    first, *others = agents = list(env.possible_agents)
+    if not (agents := list(getattr(env, "possible_agents", None) or ())):
+        raise UserError(f"{who} names no agents in possible_agents, which PettingZoo's do")
+    first, *others = agents
     size = Sight(env.observation_space(first), who).size
     actions = actions_of(env.action_space(first), who)
     for other in others:

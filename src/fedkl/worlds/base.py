@@ -24,7 +24,7 @@ from fedkl.errors import UserError
 from fedkl.registry import Registry
 from fedkl.simulators.actuators import Box, Numbers
 from fedkl.simulators.base import Recipe
-from fedkl.worlds.family import Family, Rows, alike
+from fedkl.worlds.family import Family, Named, Rows, alike
 from fedkl.worlds.words import Word, distortions
 
 WORLDS = Registry("world")
@@ -57,10 +57,8 @@ Artist = Callable[[PyTree, int, float], UInt8[np.ndarray, "h w 3"]]
 """Draws a moment of an episode, given its state, the steps so far and the rewards so far."""
 
 
-class Drawable(eqx.Module):
+class Drawable(Named):
     """What may be drawn; most worlds cannot."""
-
-    name: ClassVar[str]
 
     @property
     def frames_per_second(self) -> float:
@@ -86,7 +84,8 @@ class Drawable(eqx.Module):
         Raises:
             UserError: it cannot be drawn, or not here.
         """
-        raise UserError(f"the world {self.name} cannot be drawn: it has no `artist`")
+        can = [name for name in WORLDS if WORLDS[name].artist is not Drawable.artist]
+        raise UserError(f"the world {self.title} cannot be drawn; those that can: {', '.join(can)}")
 
 
 class Spaces(eqx.Module):

@@ -27,6 +27,8 @@ FORMS = ("values", "choice", "uniform", "loguniform", "normal", "linspace", "box
 PER = ("client", "step")
 LARGEST = 1e30
 """The largest size of a number: what single precision can still calculate with."""
+LARGEST_WHOLE = 2**31 - 2
+"""Of a whole number: what 32 bits can hold, and one more."""
 
 Entry = float | tuple[float, ...]
 """A value of a word: a number for all its entries, or one for each."""
@@ -134,8 +136,8 @@ def check(where: str, draw: Draw, word: Word) -> None:
         if isinstance(entry, tuple) and len(entry) != size:
             raise UserError(f"{where} must have {size} entries for a client, not {len(entry)}")
     lowest, highest = bounds(draw)
-    flat = np.concatenate([np.ravel(entry) for entry in draw.numbers])
-    if word.whole and draw.form != "normal" and (flat != np.round(flat)).any():
+    flat = np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in draw.numbers])
+    if word.whole and (flat != np.round(flat)).any():
         raise UserError(f"{where} must be a whole number, not {flat[flat != np.round(flat)][0]:g}")
     limits = _limits(word)
     if draw.form == "normal" and draw.clip is None and limits:
@@ -146,6 +148,10 @@ def check(where: str, draw: Draw, word: Word) -> None:
     for end in (lowest, highest):
         if not word.low <= end <= word.high:
             raise UserError(f"{where} must be {limits}, not {end:g}")
+    if word.whole and (large := flat[np.abs(flat) > LARGEST_WHOLE]).size:
+        raise UserError(
+            f"{where} must be between -{LARGEST_WHOLE} and {LARGEST_WHOLE}, not {large[0]:.16g}"
+        )
 
 
 def bounds(draw: Draw) -> tuple[float, float]:

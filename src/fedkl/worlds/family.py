@@ -20,10 +20,19 @@ Rows = dict[str, Num[np.ndarray, "n ..."]]
 """Of each word, a row for each client."""
 
 
-class Family(eqx.Module):
-    """Worlds that are alike but for their words: what may differ, and what does."""
+class Named(eqx.Module):
+    """What has a name in a config."""
 
     name: ClassVar[str]
+
+    @property
+    def title(self) -> str:
+        """What people read: the name, or which of the many that a name is for."""
+        return self.name
+
+
+class Family(Named):
+    """Worlds that are alike but for their words: what may differ, and what does."""
 
     differences: Differences = setting(
         Differences(),
@@ -58,7 +67,7 @@ class Family(eqx.Module):
     def __check_init__(self) -> None:
         """Whether this world has the words that its table names."""
         if self.differences:
-            self.differences.check(self.name, self.vocabulary, self.boxes)
+            self.differences.check(self.title, self.vocabulary, self.boxes)
 
     def drawn(self, words: Iterable[Word], n: int, key: PRNGKeyArray, dtype: DTypeLike) -> Rows:
         """What the table says of some words, for n clients.

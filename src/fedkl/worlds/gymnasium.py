@@ -18,11 +18,19 @@ from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.gymnasium.quantities import RAW
 from fedkl.worlds.base import Continuous, SoloWorld, register_world
+from fedkl.worlds.differences import TABLE
 from fedkl.worlds.examined import Examined
 from fedkl.worlds.words import INITIAL_STATE, Word, distortions
 
 if TYPE_CHECKING:
     from fedkl.simulators.gymnasium.simulation import Facts
+
+_STANDS_FOR = {
+    "make": "the argument {} of the environment's constructor",
+    "attribute": "the attribute {} of the environment",
+    "model": "{} of the environment's MuJoCo model",
+}
+"""What a raw name means, by its beginning (`RAW`)."""
 
 
 @register_world
@@ -43,6 +51,28 @@ class Gymnasium(Examined, SoloWorld):
         "leaves nothing behind in it (false: a new one for every few episodes)",
         static=True,
     )
+
+    def __check_init__(self) -> None:
+        """Words that this environment lacks for a reason are refused with the reason."""
+        for name, _ in self.differences.given:
+            if why := self._lacks(name):
+                raise UserError(f"{TABLE}.{name} is not a word of {self.title}: {why}")
+
+    def _lacks(self, name: str) -> str:
+        """Why this environment does not have a word; empty if it has it, or there is no telling."""
+        words, unseen = self.facts.words, self.facts.unseen
+        if name in unseen or (unseen and name == INITIAL_STATE.name):
+            return "its wrappers would not see that an episode starts elsewhere"
+        kind, _, rest = name.partition(".")
+        if not name.startswith(RAW) or name in words:
+            return ""
+        meant = _STANDS_FOR[kind].format(rest)
+        return f"it stands for {meant}, and there is no such number to be set"
+
+    @property
+    def title(self) -> str:
+        """As a command names it."""
+        return f"gym:{self.id}"
 
     @property
     def called(self) -> str:
@@ -67,12 +97,11 @@ class Gymnasium(Examined, SoloWorld):
 
     def simulator(self) -> Recipe:
         """An `Environment`."""
-        clean = self.facts.clean
         return Recipe(
             "fedkl.simulators.gymnasium.simulation:Environment",
             {"id": self.id, "arguments": read_arguments(self.arguments, "world.arguments")},
-            fresh=not (clean or self.reuse),
-            plugins=() if clean else loaded_plugins(),
+            fresh=not (self.facts.clean or self.reuse),
+            plugins=loaded_plugins(),
         )
 
     @property

@@ -43,6 +43,11 @@ class PettingZoo(Examined, SharedWorld):
     )
 
     @property
+    def title(self) -> str:
+        """As a command names it."""
+        return f"pettingzoo:{self.module}"
+
+    @property
     def called(self) -> str:
         """The environment's module."""
         return self.module

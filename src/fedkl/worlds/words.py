@@ -42,7 +42,13 @@ class About(NamedTuple):
 
 
 INITIAL_STATE = Word(
-    "initial_state", 1, 1, 10_000, "where episodes start, cut into boxes: { boxes = Q }", True
+    "initial_state",
+    1,
+    1,
+    10_000,
+    "where episodes start, cut into boxes, { boxes = Q }: Reacher's squares; elsewhere all entries "
+    "of a first state move together, from box to box",
+    True,
 )
 """A word of worlds that know how to cut up where their episodes start (`Family.boxes`). It stands
 for the words that say where a box begins and ends."""

@@ -69,6 +69,12 @@ def test_candidates_must_last_until_the_next_measurement_and_exist(candidates):
         Potential(candidates=candidates, measured_every=3).check(10, 2)
 
 
+@pytest.mark.parametrize("candidates", [0, 6])
+def test_there_must_be_clients_enough_until_the_next_measurement(candidates):
+    with pytest.raises(UserError, match=r"^selection.measured_every must be at most 3, not 4: .*6"):
+        Potential(candidates=candidates, measured_every=4).check(6, 2)
+
+
 def test_four_times_as_many_as_are_needed_are_measured_or_all_there_are():
     for clients, every, number in ((60, 1, 8), (60, 2, 16), (5, 1, 5)):
         selector = Alignment(measured_every=every)

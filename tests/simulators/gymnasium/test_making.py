@@ -3,10 +3,17 @@
 import sys
 
 import gymnasium
+import mujoco
 import pytest
+from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+from gymnasium.envs.registration import EnvSpec
 
 from fedkl.errors import UserError
 from fedkl.simulators.gymnasium import making
+
+
+class Mine(HalfCheetahEnv):
+    """A user's own."""
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,6 @@ def test_a_module_before_the_id_is_imported(toys, monkeypatch):
 def test_an_environment_comes_without_wrappers_that_check_or_count():
     env = making.make(making.find("CartPole-v1"), {})
     assert env is env.unwrapped
-    assert making.limit_of(making.find("CartPole-v1")) == 500
     # What is registered is as it was.
     assert gymnasium.registry["CartPole-v1"].order_enforce
 
@@ -45,7 +51,15 @@ def test_arguments_reach_the_constructor():
     assert env.unwrapped._sutton_barto_reward
 
 
-@pytest.mark.parametrize(("id", "clean"), [("Pendulum-v1", True), ("toys/Plain-v0", False)])
+@pytest.mark.parametrize(
+    ("id", "clean"),
+    [
+        ("Pendulum-v1", True),
+        ("toys/Pendulum-v0", True),
+        ("toys/Short-v0", False),
+        ("toys/Plain-v0", False),
+    ],
+)
 def test_only_gymnasiums_own_are_known_to_leave_nothing_behind(toys, monkeypatch, id, clean):
     monkeypatch.syspath_prepend(toys)
     __import__("toy_environments")
@@ -85,11 +99,13 @@ def test_what_cannot_be_made_says_why_in_a_line(id, arguments, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_mujoco_leaves_nothing_in_the_current_folder_and_says_nothing(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("entry", ["gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv", Mine])
+def test_mujoco_leaves_nothing_in_the_current_folder_and_says_nothing(
+    tmp_path, monkeypatch, capfd, entry
+):
     monkeypatch.chdir(tmp_path)
-    env = making.make(making.find("HalfCheetah-v5"), {})
-    import mujoco
-
+    mujoco.set_mju_user_warning(None)  # as it is where no simulator was made before
+    env = making.make(EnvSpec("toys/Cheetah-v1", entry), {})
     assert mujoco.get_mju_user_warning() is None  # whoever else uses it here is warned
     making.silence_mujoco()
     try:

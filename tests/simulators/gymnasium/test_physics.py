@@ -190,11 +190,60 @@ def test_a_raw_name_that_stands_for_no_number_is_no_word(name):
     assert "model.nq" not in examine("CartPole-v1", {}, ("model.nq",)).words
 
 
+@pytest.mark.parametrize(
+    ("id", "name", "given", "nominal", "whole"),
+    [
+        ("HalfCheetah-v5", "ctrl_cost_weight", 0.3, 0.3, False),
+        ("HalfCheetah-v5", "ctrl_cost_weight", 3, 3, False),
+        ("HalfCheetah-v5", "frame_skip", 4, 4, True),
+        ("MountainCarContinuous-v0", "goal_velocity", 0.01, 0.01, False),
+    ],
+)
+def test_nominal_is_what_the_constructor_is_given(id, name, given, nominal, whole):
+    found = examine(id, {name: given}, (f"make.{name}",)).words[f"make.{name}"]
+    assert (found.nominal, found.whole) == (nominal, whole)
+
+
+def test_nominal_is_what_an_environment_was_registered_with(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    assert examine("toys/Plain-v0", {}, ("make.length",)).words["make.length"].nominal == 4
+
+
+@pytest.mark.parametrize("name", ["attribute.dt", "model.nq", "model.nbody"])
+def test_a_raw_name_of_what_cannot_be_set_is_no_word(name):
+    assert name not in examine("HalfCheetah-v5", {}, (name,)).words
+
+
 def test_params_must_leave_the_spaces_as_they_are():
     env = Environment("HalfCheetah-v5")
     name = "make.exclude_current_positions_from_observation"
     with pytest.raises(UserError, match="18 numbers in an observation for one client and 17"):
         env.reset(Seed((1,)), {name: np.float64(0)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "sentence"),
+    [
+        ({}, "make.buttons", "4 discrete actions for one client and 2 numbers in an action for"),
+        ({"buttons": 3}, "make.buttons", "4 discrete actions for one client and 3 discrete"),
+        ({}, "make.size", "4 numbers in an action for one client and 2 numbers in an action for"),
+    ],
+)
+def test_params_must_leave_the_actions_as_they_are(toys, monkeypatch, arguments, name, sentence):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    env = Environment("toys/Actions-v0", arguments)
+    with pytest.raises(UserError, match=f"{sentence}.*must leave its spaces as they are"):
+        env.reset(Seed((1,)), {name: np.int32(4)})
+
+
+def test_limits_of_actions_may_differ(toys, monkeypatch):
+    monkeypatch.syspath_prepend(toys)
+    __import__("toy_environments")
+    env = Environment("toys/Actions-v0")
+    env.reset(Seed((1,)), {"make.reach": np.float64(0.5)})
+    assert env.step(np.ones((1, 2), np.float32)).reward == 1.0
 
 
 # Where episodes start.
@@ -220,3 +269,13 @@ def test_first_states_of_a_model_lie_around_the_one_it_was_made_with():
     assert (first[:, 7] < 0.5 + 1e-6).all()
     assert np.abs(np.delete(first, 7, axis=1)).max() <= 0.1 + 1e-6
     assert len(set(first[:, 7])) == 40
+
+
+def test_first_velocities_that_a_word_is_for_are_uniform():
+    """HalfCheetah's own are normal, and go beyond its reach of 0.1."""
+    env, words = Environment("HalfCheetah-v5"), WORDS["HalfCheetah-v5"]
+    named = {word: np.array(words[word].nominal) for word in ("initial_low", "initial_high")}
+    for params, beyond in ((named, False), ({}, True)):
+        first = np.stack([env.reset(Seed((s,)), params)[0, 8:] for s in range(40)])
+        assert (np.abs(first).max() > 0.1 + 1e-6) == beyond
+    assert "uniformly" in words["initial_low"].help

@@ -131,6 +131,11 @@ def test_a_limit_of_the_environments_own_truncates():
     assert (done.after[[2, 5]] != 0).all()
 
 
+def test_a_wrapper_of_the_registration_truncates_too():
+    done = run_job([Environment("toys/Short-v0")], job_for("toys/Short-v0", (20,)))
+    assert np.flatnonzero(done.truncated[:, 0, 0]).tolist() == [6, 13]
+
+
 @pytest.mark.parametrize(
     ("id", "size"), [("toys/Dict-v0", 5), ("toys/Discrete-v0", 4), ("FrozenLake-v1", 16)]
 )

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 UNIT = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -79,10 +80,30 @@ class Toy(gymnasium.Env):
         return self.state.astype(np.float32)
 
 
-def register(name, limit=10, **arguments):
+class Actions(gymnasium.Env):
+    """Pays the sum of an action, whose space is what the constructor is told."""
+
+    observation_space = UNIT
+
+    def __init__(self, buttons=0, size=2, reach=1.0):
+        self.action_space = spaces.Box(-reach, reach, (size,), np.float64)
+        if buttons:
+            self.action_space = spaces.Discrete(buttons)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), float(np.sum(action)), False, False, {}
+
+
+def register(name, limit=10, entry_point=Toy, wrappers=(), **arguments):
     id = f"toys/{name}-v0"
     gymnasium.registry.pop(id, None)  # several test files load this one, in the same process
-    gymnasium.register(id, Toy, max_episode_steps=limit, kwargs=arguments)
+    gymnasium.register(
+        id, entry_point, max_episode_steps=limit, additional_wrappers=wrappers, kwargs=arguments
+    )
 
 
 for name in (
@@ -94,3 +115,9 @@ for name in (
 register("Plain", length=4)
 register("Cuts", cuts=3)
 register("Endless", limit=None)
+register("Actions", entry_point=Actions)
+PENDULUM = "gymnasium.envs.classic_control:PendulumEnv"
+register("Pendulum", 20, PENDULUM)
+WRAPPERS = (TimeLimit.wrapper_spec(max_episode_steps=7),)
+register("Short", 20, PENDULUM, WRAPPERS)
+register("Cheetah", 20, "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv", WRAPPERS)

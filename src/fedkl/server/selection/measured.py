@@ -38,6 +38,12 @@ class Measured(Selector[Values]):
 
     def check(self, clients: int, clients_per_round: int) -> None:
         least = self.measured_every * clients_per_round
+        if least > clients:
+            raise UserError(
+                f"selection.measured_every must be at most {clients // clients_per_round}, not "
+                f"{self.measured_every}: nobody is selected twice on one measurement, and "
+                f"federation.clients ({clients}) last for no more rounds"
+            )
         if not least <= self._number(clients, clients_per_round) <= clients:
             raise UserError(
                 f"selection.candidates must be from {least} (selection.measured_every times "

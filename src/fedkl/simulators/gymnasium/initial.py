@@ -53,6 +53,8 @@ class Initial:
         self.words = {word: quantity for word, (quantity, _) in self._options.items()}
         if self._acrobot:
             self.words["initial_bound"] = _BOUND
+        self.placed: tuple[str, ...] = (_LOW, _HIGH) if self._mujoco else ()
+        """Words by which `place` goes, behind the back of wrappers."""
         if self._mujoco:
             self.words |= self._around()
 
@@ -92,7 +94,10 @@ class Initial:
         if type(self._env).__name__ == "ReacherEnv":
             # Two joints, the target, and how fast they are.
             reach = np.array([0.1, 0.1, 0.2, 0.2, 0.005, 0.005, 0.0, 0.0])
-        help = "end of how far positions, then velocities, are from the model's first ones"
+        help = (
+            "end of how far positions, then velocities, are from the model's first ones, drawn "
+            "uniformly, also where the environment itself draws velocities normally"
+        )
         return {
             _LOW: Quantity(tuple((-reach).tolist()), f"lower {help}"),
             _HIGH: Quantity(tuple(reach.tolist()), f"upper {help}"),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from fedkl.errors import UserError
 from fedkl.simulators.failures import in_a_line
@@ -41,14 +41,12 @@ def find(id: str) -> EnvSpec:
     return gymnasium.registry[name]
 
 
-def limit_of(spec: EnvSpec) -> int | None:
-    """Steps after which Gymnasium cuts an episode off."""
-    return spec.max_episode_steps
-
-
 def is_clean(spec: EnvSpec) -> bool:
-    """Whether an environment is known to keep nothing of the episodes before."""
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
+    """Whether an environment is known to keep nothing of the episodes before, nor to truncate.
+
+    Wrappers of its registration may do either.
+    """
+    return _module_of(spec).startswith("gymnasium.envs.") and not spec.additional_wrappers
 
 
 def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -78,16 +76,19 @@ def silence_mujoco() -> None:
 def _quiet(spec: EnvSpec) -> Iterator[None]:
     """Nothing is printed, and nothing is left in the current folder, while one is made."""
     before = None
-    if _module_of(spec).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco"):
-        before = importlib.import_module("mujoco").get_mju_user_warning()
-        silence_mujoco()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Gymnasium's module or a user's: once it is there, MuJoCo is, if it needs it.
+        if isinstance(spec.entry_point, str):
+            load_env_creator(spec.entry_point)
         if (mujoco := _imported("mujoco")) is not None:
-            mujoco.set_mju_user_warning(before)
+            before = mujoco.get_mju_user_warning()
+            silence_mujoco()
+        try:
+            yield
+        finally:
+            if (mujoco := _imported("mujoco")) is not None:
+                mujoco.set_mju_user_warning(before)
 
 
 def _module_of(spec: EnvSpec) -> str:

@@ -42,6 +42,10 @@ class Model:
         found = self._before.get(name)
         return self._read(name) if found is None else found
 
+    def rewrite(self, name: str) -> None:
+        """Writes an array or number of the model as it is; raises what writing another would."""
+        self._write(name, np.array(self._read(name)))
+
     def apply(self, params: Mapping[str, Any]) -> None:
         """Makes the model what these params say; whatever they do not name is as it was made."""
         changed = bool(self._before)

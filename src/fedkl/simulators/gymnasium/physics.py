@@ -132,18 +132,33 @@ class Physics:
         return result
 
     def raw(self, name: str) -> Quantity | None:
-        """What a raw name stands for; None if the environment has nothing of that name."""
+        """What a raw name stands for; None if the environment has no number of that name that can
+        be set."""
         kind, _, rest = name.partition(".")
         if kind == "make":
-            there = inspect.signature(type(self._env).__init__).parameters
-            default = there[rest].default if rest in there else None
-            return quantity_of(default, f"the constructor's {rest}")
+            return self._argument(rest)
         if kind == "attribute":
             now = self._raw.get(rest, getattr(self._env, rest, None))
-            return quantity_of(now, f"the environment's {rest}")
-        if kind == "model" and self._model is not None:
-            return quantity_of(self._model.nominal(rest), f"{rest} of the MuJoCo model")
+            found = quantity_of(now, f"the environment's {rest}")
+            return found if found and _works(lambda: self._rewrite(rest)) else None
+        model = self._model
+        if kind == "model" and model is not None:
+            found = quantity_of(model.nominal(rest), f"{rest} of the MuJoCo model")
+            return found if found and _works(lambda: model.rewrite(rest)) else None
         return None
+
+    def _argument(self, name: str) -> Quantity | None:
+        """An argument of the constructor: what it was given, or else the default."""
+        there = inspect.signature(type(self._env).__init__).parameters
+        if name not in there:
+            return None
+        help = f"the constructor's {name}"
+        default = quantity_of(there[name].default, help)
+        given = quantity_of(getattr(self._env.spec, "kwargs", {}).get(name), help)
+        if given is None or default is None:
+            return given or default
+        # Somebody may have written 3 for 3.0, here or there.
+        return given._replace(whole=given.whole and default.whole)
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What these params say to the constructor: such an environment has to be made anew."""
@@ -176,12 +191,27 @@ class Physics:
         for name, value in params.items():
             if name.startswith("attribute."):
                 attribute_name = name.removeprefix("attribute.")
-                before = getattr(self._env, attribute_name)
-                self._raw[attribute_name] = before
-                shaped = np.array(value).reshape(np.shape(before))
-                setattr(self._env, attribute_name, _like(before, shaped))
+                self._raw[attribute_name] = getattr(self._env, attribute_name)
+                self._set(attribute_name, value)
         if self._model is not None:
             self._model.apply(params)
+
+    def _rewrite(self, attribute: str) -> None:
+        self._set(attribute, getattr(self._env, attribute))
+
+    def _set(self, attribute: str, value: Any) -> None:
+        before = getattr(self._env, attribute)
+        shaped = np.array(value).reshape(np.shape(before))
+        setattr(self._env, attribute, _like(before, shaped))
+
+
+def _works(write: Callable[[], None]) -> bool:
+    """Whether something can be written; an environment may refuse in any way that it likes."""
+    try:
+        write()
+    except Exception:
+        return False
+    return True
 
 
 def _like(before: Any, value: np.ndarray) -> Any:

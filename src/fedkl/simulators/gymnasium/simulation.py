@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     clean: bool
     """Whether it is known that an environment may be used again, and never truncates by itself."""
     words: dict[str, Quantity]
+    unseen: tuple[str, ...] = ()
+    """What would be words, were there no wrappers: they would not see what these change."""
 
 
 def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
@@ -51,10 +53,12 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     who = f"world.id: the environment {spec.id}"
     size = Sight(env.observation_space, who).size
     actions = actions_of(env.action_space, who)
-    physics, bare = Physics(env.unwrapped), env.unwrapped
-    words = physics.words | Initial(bare).words
+    physics, initial = Physics(env.unwrapped), Initial(env.unwrapped)
+    words = physics.words | initial.words
     words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
-    return Facts(size, actions, making.limit_of(spec), making.is_clean(spec), words)
+    unseen = initial.placed if env is not env.unwrapped else ()
+    words = {name: found for name, found in words.items() if name not in unseen}
+    return Facts(size, actions, spec.max_episode_steps, making.is_clean(spec), words, unseen)
 
 
 class Environment:
@@ -197,13 +201,14 @@ class Environment:
         """Makes the environment what a client's params say."""
         arguments = self._arguments | self._physics.arguments(params)
         if arguments != self._made_with:
-            size = self._sight.size
+            before = self._spaces()
             self._make(arguments)
-            if self._sight.size != size:
-                raise UserError(
-                    f"{self._who} has {self._sight.size} numbers in an observation for one client "
-                    f"and {size} for another: world.clients must leave its spaces as they are"
-                )
+            for now, then in zip(self._spaces(), before, strict=True):
+                if now != then:
+                    raise UserError(
+                        f"{self._who} has {now} for one client and {then} for another: "
+                        "world.clients must leave its spaces as they are"
+                    )
         self._physics.apply(params)
         # A motor's limits may be among what was changed.
         self._act = acting(self._env.action_space, self._who)
@@ -211,6 +216,12 @@ class Environment:
         self._moves = self._initial.moves(params)
         self._distortion = Distortion(params) if params.keys() & set(WORDS) else None
         self._draws = self._moves or self._distortion is not None
+
+    def _spaces(self) -> tuple[str, str]:
+        """What must be the same for all clients, in words; limits of actions may differ."""
+        actions = actions_of(self._env.action_space, self._who)
+        what = "discrete actions" if isinstance(actions, Numbers) else "numbers in an action"
+        return f"{self._sight.size} numbers in an observation", f"{actions.size} {what}"
 
     def _cure(self) -> None:
         """Gives BipedalWalker a new world: contacts of the last episode stay behind in its own."""
