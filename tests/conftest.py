@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -47,6 +48,9 @@ os.environ.setdefault("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
 _STATE = tempfile.TemporaryDirectory(prefix="fedkl-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 atexit.register(_STATE.cleanup)
+
+# Whoever was started in the background, or by nohup, ignores Ctrl-C; tests raise it and rely on it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REGISTRIES = (ALGORITHMS, REDUCERS, SELECTORS, STEPS, TRANSFORMS, WORLDS)
 
