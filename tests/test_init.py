@@ -47,7 +47,7 @@ def test_jax_is_told_the_number_of_its_threads_unless_somebody_else_has(name, ou
     assert run(program, **{name: "3"}) == "3"
 
 
-WIDE = """
+TRAINS = """
 import hashlib, os, sys
 os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
 import jax, numpy as np, fedkl
@@ -55,8 +55,8 @@ fedkl.compilation.enable_cache()
 settings = {
     "federation.clients": 4, "federation.clients_per_round": 4, "federation.rounds": 1,
     "evaluation.episodes": 1, "learner.iterations": 1, "learner.steps": 1024, "learner.epochs": 2,
-    "learner.minibatch": 512, "learner.hidden": [256, 256], "critic.hidden": [256, 256],
-    "critic.minibatch": 512,
+    "learner.minibatch": MINIBATCH, "learner.hidden": [WIDTH, WIDTH],
+    "critic.hidden": [WIDTH, WIDTH], "critic.minibatch": MINIBATCH,
 }
 federation = fedkl.Federation(fedkl.preset("probe-point", set=settings))
 (record,) = federation
@@ -64,7 +64,9 @@ assert len(record["clients"]) == 4
 leaves = jax.tree.leaves(federation.state.model)
 print(hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest())
 """
-"""Trains a wide network, a thread for each core that it may use."""
+"""Trains networks of some width, a thread for each core that it may use."""
+WIDE = TRAINS.replace("WIDTH", "256").replace("MINIBATCH", "512")
+NARROW = TRAINS.replace("WIDTH", "64").replace("MINIBATCH", "64")
 
 
 @pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
@@ -73,6 +75,11 @@ def test_a_wide_network_has_the_same_bits_on_one_core_and_on_two_and_waits_for_n
     pinned, free = (run(WIDE, where, PJRT_NPROC=None) for where in (one, two))
     assert pinned == free
     assert run(WIDE, two, PJRT_NPROC="1") != free  # else it is no test
+
+
+def test_a_narrow_network_has_the_same_bits_with_one_thread():
+    where = ",".join(map(str, cores()[:2]))
+    assert run(NARROW, where, PJRT_NPROC="1") == run(NARROW, where, PJRT_NPROC=None)
 
 
 SOLVED = """

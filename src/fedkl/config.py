@@ -49,7 +49,7 @@ _DEFAULTS = {"selection": "uniform"}
 _WORDS = re.compile(r"""\[[^][{}"',]+(,[^][{}"',]+)*\]""")
 """A list whose entries are neither lists nor tables, and have no quotes."""
 _TABLES = {*_GROUPS, *_NAMED, "aggregation"}
-AGENTS = "agents"
+_AGENTS = "agents"
 """What a preset or file may say for a number of clients: as many as a shared world has agents."""
 
 
@@ -267,13 +267,13 @@ def _build(kind: str, table: Mapping[str, Any]) -> Any:
 def _count_agents(values: dict[str, Any]) -> None:
     """Puts numbers where a preset leaves them to the world."""
     federation = presets.table(values, "federation")
-    left = [k for k in ("clients", "clients_per_round") if federation.get(k) == AGENTS]
+    left = [k for k in ("clients", "clients_per_round") if federation.get(k) == _AGENTS]
     if not left:
         return
     world = _build("world", presets.table(values, "world"))
     if not isinstance(world, SharedWorld):
         raise UserError(
-            f"federation.{left[0]} must be a whole number, not {AGENTS!r}: the clients of the "
+            f"federation.{left[0]} must be a whole number, not {_AGENTS!r}: the clients of the "
             f"world {world.name} are not agents of one simulation"
         )
     federation |= dict.fromkeys(left, world.agents)

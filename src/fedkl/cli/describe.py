@@ -148,7 +148,7 @@ def _show_first(table: dict[str, np.ndarray], number: int) -> None:
         shown[name] = texts
     rows = [*zip(*shown.values(), strict=True)]
     tables.show(tables.Table([*shown], rows, ()), console.out)
-    more = [f"{counted(number - _FIRST, 'more client')}"] if number > _FIRST else []
+    more = [counted(number - _FIRST, "more client")] if number > _FIRST else []
     more += [f"more columns: {', '.join(left_out)}"] if left_out else []
     if more:
         console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_width())

@@ -81,7 +81,7 @@ def _federation(options: argparse.Namespace) -> Federation:
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
     mapping = run.config()
     config = from_mapping(mapping)
-    check_basis(config.federation)
+    check_basis(config.federation)  # before rounds are trained again
     if options.trajectories is None:
         return config
     given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}

@@ -6,7 +6,6 @@ is a part that presets share.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -138,21 +137,13 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
     names = summaries()
     if name not in names and not (part and (_folder() / f"{name}.toml").is_file()):
         short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())
+        _, _, which = name.partition(":")
+        meant = [f"{kind}:{which}" for kind in SHORTHANDS] if which else names
         raise UserError(
-            f"there is no preset '{name}'{_meant(name, names)}; there is: "
+            f"there is no preset '{name}'{did_you_mean(name, meant)}; there is: "
             f"{', '.join(names)}, and {short}"
         )
     return _parse(_text(name), name)
-
-
-def _meant(name: str, names: Iterable[str]) -> str:
-    """What somebody may have meant: a preset, or a shorthand by another name."""
-    kind, _, which = name.partition(":")
-    shorts = {spelt: short for short, (base, _) in SHORTHANDS.items() for spelt in (base, short)}
-    close = difflib.get_close_matches(kind.lower(), shorts, n=1) if which else []
-    if close:
-        return f" (did you mean {shorts[close[0]]}:{which}?)"
-    return did_you_mean(name, names)
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ PER = ("client", "step")
 LARGEST = 1e30
 """The largest size of a number: what single precision can still calculate with."""
 LARGEST_WHOLE = 2**31 - 2
-"""Of a whole number: what 32 bits can hold, and one more."""
+"""Of a whole number: it and the next one are 32-bit integers, and draws are up to the next one."""
 
 Entry = float | tuple[float, ...]
 """A value of a word: a number for all its entries, or one for each."""

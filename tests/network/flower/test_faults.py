@@ -103,17 +103,18 @@ def check(run):
     from fedkl.network.resident import Stage
 
     fault = Stage.do.__globals__["fault"]
-    rejected, reasons = {}, Counter()
+    rejected, reasons, answers = {}, Counter(), Counter()
     for record in log:
         out = rejected[record["round"]] = {entry["client"] for entry in record["rejected"]}
         trained = [row["client"] for row in record["clients"]]
         # Nobody is counted twice, and everybody once.
         assert sorted([*trained, *out]) == record["selected"]
-        faulty = {c for c in record["selected"] if fault(c, record["round"] - 1)}
-        assert faulty <= out
+        # Who failed is left out, and nobody else.
+        assert out == {c for c in record["selected"] if fault(c, record["round"] - 1)}
+        answers.update(counted=len(trained), left_out=len(out))
         assert record["note"] is None or len(trained) < 2
         reasons.update(entry["reason"][:60] for entry in record["rejected"])
-    print(reasons)
+    print(answers, reasons)
     config = from_mapping(RunDirectory.open(run).config())
     again = Federation(config, Without(config, rejected))
     for record in log:
