@@ -48,7 +48,43 @@ def test_the_paper_preset_has_the_papers_numbers():
     assert c.federation.personal == "none"
     assert fedkl.preset("reacher-init-state-paper", "fedprox").algorithm.mu == 0.02
     assert fedkl.preset("reacher-init-state-paper", "fmarl").algorithm.decay == 0.9999
-    assert c.learner.guard
+
+
+@pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl"])
+@pytest.mark.parametrize("name", [n for n in presets.summaries() if n.endswith("-paper")])
+def test_what_follows_the_paper_has_no_guard_and_coefficients_that_move_freely(name, algorithm):
+    c = fedkl.preset(name, algorithm)
+    assert not c.learner.guard
+    assert c.learner.c2_bounds == (1e-30, 1e30)
+    if algorithm == "fedkl":
+        assert c.algorithm.c1_bounds == (1e-30, 1e30)
+
+
+def test_the_papers_placements_and_steps_of_experiment_2():
+    alternating, mixed = "hrhrhrhrhrhrhr", "hrhhrrhrhhhrrr"
+    for name, placement, d_local in (
+        ("figure-eight-paper", alternating, (0.0003, 0.0002)),
+        ("figure-eight-mixed-paper", mixed, (0.0003, 0.0002)),
+        ("figure-eight-same-step-paper", alternating, (0.0003, 0.0003)),
+        ("figure-eight-mixed-same-step-paper", mixed, (0.0003, 0.0003)),
+    ):
+        fedkl_, fedavg = fedkl.preset(name, "fedkl"), fedkl.preset(name, "fedavg")
+        assert (fedkl_.learner.d_local, fedavg.learner.d_local) == d_local
+        assert fedkl_.world.placement == placement
+        assert fedkl_.algorithm.d_global == 0.15
+        assert fedkl.preset(name, "fedprox").algorithm.mu == 0.001
+        assert (fedkl_.world_seed, fedkl.preset(name.removesuffix("-paper")).world_seed) == (0, -1)
+
+
+def test_runs_of_different_seeds_can_have_the_same_worlds():
+    own, fixed = (
+        [fedkl.preset("reacher-dynamics", seed=s, set=extra) for s in (1, 2)]
+        for extra in ({}, {"world_seed": 1})
+    )
+    offsets = [[c.clients()["action_offset"] for c in pair] for pair in (own, fixed)]
+    np.testing.assert_array_equal(offsets[0][0], offsets[1][0])
+    np.testing.assert_array_equal(*offsets[1])
+    assert not np.array_equal(*offsets[0])
 
 
 def test_the_authors_variant_differs_where_their_code_did():

@@ -59,6 +59,14 @@ class TopLevel:
 
     preset: str = setting("", "where the config came from; says nothing about the run")
     seed: int = setting(0, "of all randomness", low=0, high=2**31 - 1)
+    world_seed: int = setting(
+        -1,
+        "of the clients' worlds (what each one draws of `world.clients`) and of the simulation that "
+        "clients share while they train, so that runs of different seeds can have the same; -1: "
+        "the seed",
+        low=-1,
+        high=2**31 - 1,
+    )
     plugins: tuple[str, ...] = setting(
         (), "Python files that register algorithms, worlds or links of the server of your own"
     )
@@ -73,6 +81,7 @@ class Config:
 
     preset: str
     seed: int
+    world_seed: int
     plugins: tuple[str, ...]
     tuned_on: tuple[int, ...]
     federation: FederationSettings
@@ -85,6 +94,11 @@ class Config:
     evaluation: EvaluationSettings
     checkpoint: CheckpointSettings
     heterogeneity: HeterogeneitySettings
+
+    @property
+    def seed_of_worlds(self) -> int:
+        """The seed of what belongs to the worlds, and not to learning."""
+        return self.seed if self.world_seed < 0 else self.world_seed
 
     def mapping(self) -> dict[str, Any]:
         """The config as TOML can hold it; `from_mapping` reads it back."""

@@ -44,7 +44,8 @@ def test_what_the_figure_eight_presets_set(cells):
 
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "fedprox", "fmarl", "scaffold"])
 def test_same_step_gives_every_algorithm_the_same_local_target(algorithm):
-    assert setting("figure-eight-same-step", f"{algorithm}: learner.d_local") == 0.0003
+    for preset in ("figure-eight-same-step", "figure-eight-mixed-same-step"):
+        assert setting(preset, f"{algorithm}: learner.d_local") == 0.0003
 
 
 differences = rows("The paper, our defaults, the authors' code", 2)

@@ -97,3 +97,22 @@ def test_a_job_says_how_many_rounds_are_over(tiny, between):
 def test_more_clients_than_there_are_cannot_be_selected():
     with pytest.raises(UserError, match=r"federation.extra must be at most 7 .*, not 8"):
         fedkl.preset("cartpole", set={"federation.extra": 8})
+
+
+def test_the_seed_of_worlds_is_that_of_the_simulation_clients_share(tiny, between, monkeypatch):
+    """The key of a call that trains is the shared simulation's, the jobs' keys are the clients'."""
+    shared, own = [], []
+    for seed, world_seed in ((1, 5), (2, 5), (2, -1)):
+        federation, engine = between(tiny(seed=seed, world_seed=world_seed))
+        run = engine.run
+
+        def spy(work, model, jobs, key, run=run):
+            if work.name == "train":
+                shared.append(tuple(key))
+                own.append(tuple(map(tuple, (job.key for job in jobs))))
+            return run(work, model, jobs, key)
+
+        monkeypatch.setattr(engine, "run", spy)
+        federation.run_round()
+    assert shared[0] == shared[1] != shared[2]
+    assert own[0] != own[1] == own[2]

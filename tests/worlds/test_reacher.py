@@ -239,3 +239,62 @@ def test_without_mujoco_the_error_names_the_extra(monkeypatch, missing):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install -e '\.\[mujoco\]'"):
         load_model()
+
+
+ANYWHERE = Reacher(arm="anywhere", differences=Differences.from_table({"initial_state": SQUARES}))
+ANGLE = st.floats(-2.875, 2.875, width=32, allow_subnormal=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(-3, 3, width=32, allow_subnormal=False), ANGLE)
+def test_inverse_kinematics_undo_the_forward_kinematics(q0, q1):
+    x = 0.1 * np.cos(q0) + 0.11 * np.cos(q0 + q1)
+    y = 0.1 * np.sin(q0) + 0.11 * np.sin(q0 + q1)
+    found = np.asarray(reacher.angles_at(jnp.array(x), jnp.array(y), 1.0 if q1 >= 0 else -1.0))
+    tip = 0.1 * np.exp(1j * found[0]) + 0.11 * np.exp(1j * found.sum())
+    np.testing.assert_allclose([tip.real, tip.imag], [x, y], atol=2e-5)
+    if abs(q1) > 0.1:  # near a stretched arm the angle is a square root of rounding errors
+        np.testing.assert_allclose(found[1], q1, atol=2e-3)
+
+
+def test_arms_that_start_anywhere_start_with_the_fingertip_in_the_clients_square():
+    params = ANYWHERE.clients(60, jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), (60, 200))
+    reset = jax.vmap(jax.vmap(ANYWHERE.reset, (None, 0)))
+    state, observation = jax.jit(reset)(params, keys)
+    q, target = np.asarray(state.q, float), np.asarray(state.target)
+    tip = np.asarray(observation)[..., 8:10] + target
+    assert (tip >= np.asarray(params.fingertip_low)[:, None] - 1e-5).all()
+    assert (tip <= np.asarray(params.fingertip_high)[:, None] + 1e-5).all()
+    assert np.linalg.norm(tip, axis=-1).max() < 0.2
+    assert np.abs(q[..., 1]).max() < reacher.LIMIT
+    np.testing.assert_allclose(np.mean(q[..., 1] > 0), 0.5, atol=0.02)
+    # Targets spawn in the whole field, whoever's they are: in each client's episodes on all sides.
+    assert (target.min(axis=1) < -0.1).all()
+    assert (target.max(axis=1) > 0.1).all()
+
+
+def test_arms_that_start_anywhere_draw_the_targets_and_velocities_of_stretched_ones():
+    keys = jax.random.split(jax.random.key(1), 20)
+    params = ANYWHERE.clients(20, jax.random.key(0))
+    anywhere, _ = jax.vmap(ANYWHERE.reset)(params, keys)
+    stretched, _ = jax.vmap(WORLD.reset)(clients(20), keys)
+    np.testing.assert_array_equal(anywhere.target, stretched.target)
+    np.testing.assert_array_equal(anywhere.v, stretched.v)
+
+
+def test_a_fingertip_has_no_box_where_arms_start_stretched():
+    assert clients(3).fingertip_low is None
+    with pytest.raises(UserError, match=r"fingertip_low is not a word of reacher"):
+        clients(3, fingertip_low=-0.1)
+
+
+def test_a_box_that_no_fingertip_can_reach_is_refused():
+    def made(low, high):
+        table = Differences.from_table({"fingertip_low": [low], "fingertip_high": [high]})
+        return Reacher(arm="anywhere", differences=table).clients(1, jax.random.key(0))
+
+    with pytest.raises(UserError, match=r"client 0 would be in .* within the arm's reach of 0\.2"):
+        made([0.16, 0.16], [0.2, 0.2])
+    with pytest.raises(UserError, match=r"nearer to the hinge than it can come \(0\.02\)"):
+        made([-0.01, -0.01], [0.01, 0.01])

@@ -116,11 +116,10 @@ def test_a_small_federation_covers_the_field(n):
 
 @pytest.mark.parametrize("number", [1, 4, 9, 16, 25, 36, 45, 60])
 def test_the_field_can_be_cut_into_grids_without_what_is_out_of_reach(number):
-    ends = squares(number)
-    assert len(ends["target_low"]) == len(ends["target_high"]) == number
-    side = ends["target_high"] - ends["target_low"]
-    np.testing.assert_allclose(side, side[0, 0])
-    assert (np.linalg.norm(np.clip(0, *ends.values()), axis=1) < REACH).all()
+    low, high = squares(number)
+    assert len(low) == len(high) == number
+    np.testing.assert_allclose(high - low, (high - low)[0, 0])
+    assert (np.linalg.norm(np.clip(0, low, high), axis=1) < REACH).all()
 
 
 def test_one_box_is_the_whole_field():
@@ -171,7 +170,7 @@ def test_action_noise_for_each_client_is_an_offset_by_another_name():
         ({"target_low": 0.3}, "world.clients.target_low must be at least -0.2 and at most 0.2"),
         (
             {"target_low": [[0.16, 0.16]]},
-            "world.clients: targets of client 0 would spawn in [0.16, 0.2] x [0.16, 0.2], where "
+            "world.clients: targets of client 0 would be in [0.16, 0.2] x [0.16, 0.2], where "
             "nothing is within the arm's reach of 0.2",
         ),
         (

@@ -158,14 +158,16 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
     from fedkl.report.clients import Clients, Field, write_figure
 
     field, shown = None, dict(words)
-    if isinstance(chosen.world, Reacher) and {"target_low", "target_high"} & words.keys():
+    box = chosen.world.box if isinstance(chosen.world, Reacher) else ""
+    if {f"{box}_low", f"{box}_high"} & words.keys():
         nominal = {word.name: word.nominal for word in chosen.world.words}
         size = (chosen.federation.clients, 2)
         low, high = (
             shown.pop(end, np.broadcast_to(np.asarray(nominal[end]), size))
-            for end in ("target_low", "target_high")
+            for end in (f"{box}_low", f"{box}_high")
         )
-        field = Field(low, high, REACH)
+        what = "where targets spawn" if box == "target" else "where fingertips start"
+        field = Field(what, low, high, REACH)
     title = f"{chosen.preset or chosen.world.title}: {chosen.federation.clients} clients, seed "
     known = {word.name: word.nominal for word in _vocabulary(chosen)}
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))

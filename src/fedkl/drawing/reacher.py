@@ -17,7 +17,15 @@ _GROUND, _RIM = (238, 240, 243), (208, 213, 219)
 _BOX, _BOX_RIM = (248, 230, 214), (229, 187, 152)
 _ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255, 255, 255)
 
-LEGEND = (("fingertip", _TIP), ("target", _TARGET), ("where its targets are", _BOX_RIM))
+
+
+def legend(box: str) -> tuple[tuple[str, tuple[int, int, int]], ...]:
+    """What the colours mean.
+
+    Args:
+        box: what the box of a picture is.
+    """
+    return (("fingertip", _TIP), ("target", _TARGET), (box, _BOX_RIM))
 
 
 def draw(
@@ -30,7 +38,8 @@ def draw(
     Args:
         q: the joint angles.
         target: where the target is.
-        box: the corners, low and high, between which the client's targets spawn.
+        box: the corners, low and high, between which the client's targets spawn, or its fingertip
+            starts.
 
     Returns:
         An RGB picture.

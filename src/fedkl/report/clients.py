@@ -30,6 +30,7 @@ _NUMBERED = 60  # with more boxes than that, their clients' numbers would not be
 class Field(NamedTuple):
     """Boxes in a plane, one for each client, and the disc of what is within reach."""
 
+    title: str
     low: Array
     high: Array
     reach: float
@@ -190,7 +191,7 @@ def _field(axes: Axes, field: Field) -> None:
     axes.add_patch(Circle((0, 0), field.reach, fill=False, ec=VERMILLION, lw=1.2, ls="--"))
     edge = 1.06 * max(field.reach, float(np.abs(corners).max()))
     axes.set(xlim=(-edge, edge), ylim=(-edge, edge), aspect="equal")
-    axes.set_xlabel("where targets spawn; dashed: within reach")
+    axes.set_xlabel(f"{field.title}; dashed: within reach")
     axes.set_xticks([-0.2, 0, 0.2])
     axes.set_yticks([-0.2, 0, 0.2])
     axes.grid(visible=False)

@@ -134,7 +134,8 @@ class Federation:
         measured = self._measure_before(t, model, candidates)
         before = self._informed(before, measured, candidates)
         selected = self._select(t, before.selector)
-        asked = replies.Asked(self.config.seed, t, self._starts(model, selected), self._since)
+        seeds = self.config.seed, self.config.seed_of_worlds
+        asked = replies.Asked(*seeds, t, self._starts(model, selected), self._since)
         settings = self.config.federation
         terms = replies.Terms(settings.clients_per_round, settings.retries)
         came = replies.train(self.engine, model, asked, self._limits, terms)

@@ -20,6 +20,8 @@ class Asked(NamedTuple):
     """Who is asked to train, and from where."""
 
     seed: int
+    world_seed: int
+    """Of the simulation that clients share."""
     round: int
     starts: Mapping[int, Model]
     """What each selected client starts from."""
@@ -71,7 +73,7 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Ter
         sent += len(left)
         waiting = dict.fromkeys(left, "it did not answer")
         rejected |= waiting
-        shared = words_of(key_for(asked.seed, Purpose.SHARED_WORLD, asked.round, attempt))
+        shared = words_of(key_for(asked.world_seed, Purpose.SHARED_WORLD, asked.round, attempt))
         jobs = _jobs(asked, {client: tries[client] for client in left}, model)
         coming = engine.run(Train(), model, jobs, shared)
         for client, answer in coming:

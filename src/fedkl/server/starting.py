@@ -45,7 +45,7 @@ def params_of(config: Config) -> PyTree:
     world = config.world
     assert isinstance(world, World | SoloWorld)
     drawn = distorted(world) if isinstance(world, World) else world
-    return drawn.clients(config.federation.clients, key_for(config.seed, Purpose.WORLDS))
+    return drawn.clients(config.federation.clients, key_for(config.seed_of_worlds, Purpose.WORLDS))
 
 
 def clients_of(config: Config) -> dict[str, np.ndarray]:

@@ -15,8 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
+from fedkl.settings import setting
 from fedkl.worlds.base import Artist, Continuous, Transition, World, register_world
-from fedkl.worlds.reacher_params import REACH, WORDS, ReacherParams, check_targets, squares
+from fedkl.worlds.reacher_params import (
+    FINGERTIP_WORDS,
+    NEAREST,
+    REACH,
+    WORDS,
+    ReacherParams,
+    check_boxes,
+    squares,
+)
 from fedkl.worlds.words import Word
 
 Scalar = Float[Array, ""]
@@ -38,6 +47,8 @@ SUBSTEPS = 2
 # The soft joint limit (solimp, solref): impedance grows from IMP_MIN to IMP_MAX within IMP_WIDTH.
 IMP_MIN, IMP_MAX, IMP_WIDTH = 0.9, 0.95, 0.001
 TIME_CONSTANT = 0.02
+_FINGERTIP = 2**31
+"""Targets are drawn with the number of a try folded into an episode's key, which this is not."""
 
 # The mass matrix is [[M00 + 2 c COUPLING, M11 + c COUPLING], [same, M11 + ARMATURE]], c = cos(q1).
 _M11 = LINK_INERTIA + LINK_MASS * LINK_CENTRE**2 + TIP_INERTIA + TIP_MASS * TIP_REACH**2
@@ -83,27 +94,46 @@ class Reacher(World):
     frames_per_second: ClassVar[float] = 10.0
     playback: ClassVar[float] = 0.2
 
-    words: ClassVar[tuple[Word, ...]] = WORDS
     params: ClassVar[type] = ReacherParams
 
+    arm: str = setting(
+        "stretched",
+        "how the arm starts: stretched (as in Gym), or with its fingertip anywhere in the field; "
+        "then `initial_state` cuts up where the fingertip starts, and not where targets spawn",
+        choices=("stretched", "anywhere"),
+        static=True,
+    )
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """What may differ: where fingertips start only where arms start anywhere."""
+        return WORDS if self.arm == "stretched" else (*WORDS, *FINGERTIP_WORDS)
+
     def boxes(self, number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
-        """Squares of the field in which targets spawn."""
-        return squares(number)
+        """Squares of the field in which targets spawn, or the fingertip starts."""
+        low, high = squares(number)
+        return {f"{self.box}_low": low, f"{self.box}_high": high}
+
+    @property
+    def box(self) -> str:
+        """What `initial_state` puts into boxes."""
+        return "target" if self.arm == "stretched" else "fingertip"
 
     def clients(self, n: int, key: PRNGKeyArray) -> ReacherParams:
         """The params of n clients.
 
         Raises:
-            UserError: a client's targets would all be out of reach.
+            UserError: a client's targets would all be out of reach, or its fingertip.
         """
         params: ReacherParams = super().clients(n, key)
-        check_targets(np.asarray(params.target_low), np.asarray(params.target_high))
+        check_boxes(params)
         return params
 
     def reset(
         self, params: ReacherParams, key: PRNGKeyArray
     ) -> tuple[ReacherState, Float[Array, " 11"]]:
-        """An arm almost stretched and almost at rest, and a target in the client's box.
+        """An arm almost at rest, almost stretched or with its fingertip in the client's box, and a
+        target in the client's box.
 
         A target out of reach is redrawn, and q and v with it, which are independent of it. In a
         box that lies wholly out of reach redrawing would never end; there the first draw stays.
@@ -129,6 +159,11 @@ class Reacher(World):
 
         _, x = jax.lax.while_loop(missed, draw, (jnp.zeros((), int), low))
         state = ReacherState(q=x[:2], v=x[2:4], target=x[4:])
+        if self.arm == "anywhere":
+            assert params.fingertip_low is not None
+            assert params.fingertip_high is not None
+            key = jax.random.fold_in(key, _FINGERTIP)
+            state = state._replace(q=_angles_in(params.fingertip_low, params.fingertip_high, key))
         return state, _observe(state)
 
     def step(
@@ -157,17 +192,21 @@ class Reacher(World):
 
     @property
     def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
-        """Fingertip, target, and where this client's targets are."""
-        from fedkl.drawing.reacher import LEGEND
+        """Fingertip, target, and where this client's targets are, or its fingertip starts."""
+        from fedkl.drawing.reacher import legend
 
-        return LEGEND
+        return legend("where its targets are" if self.arm == "stretched" else "where it starts")
 
     def artist(self, params: ReacherParams) -> Artist:
-        """Draws the arm, the target, and the box in which this client's targets spawn."""
+        """Draws the arm, the target, and the box in which this client's targets spawn, or its
+        fingertip starts."""
         from fedkl.drawing import reacher
 
+        box = (params.target_low, params.target_high)
+        if params.fingertip_low is not None and params.fingertip_high is not None:
+            box = (params.fingertip_low, params.fingertip_high)
+
         def draw(moment: ReacherState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
-            box = (params.target_low, params.target_high)
             return reacher.draw(moment.q, moment.target, box)
 
         return draw
@@ -175,6 +214,51 @@ class Reacher(World):
 
 def _within_reach(x: Float[Array, " 2"]) -> Bool[Array, ""]:
     return x[0] * x[0] + x[1] * x[1] < REACH**2
+
+
+def _angles_in(
+    low: Float[Array, " 2"], high: Float[Array, " 2"], key: PRNGKeyArray
+) -> Float[Array, " 2"]:
+    """Joint angles that put the fingertip somewhere in a box, evenly, the elbow on either side.
+
+    A point that the fingertip cannot reach is drawn again.
+    """
+
+    def missed(carry: tuple[Int[Array, ""], Float[Array, " 3"]]) -> Bool[Array, ""]:
+        tries, x = carry
+        near = x[0] * x[0] + x[1] * x[1] < NEAREST**2
+        return (tries == 0) | near | ~_within_reach(x[:2])
+
+    def draw(
+        carry: tuple[Int[Array, ""], Float[Array, " 3"]],
+    ) -> tuple[Int[Array, ""], Float[Array, " 3"]]:
+        tries, _ = carry
+        u = jax.random.uniform(jax.random.fold_in(key, tries), (4,), low.dtype)
+        return tries + 1, jnp.concatenate([low + (high - low) * u[:2], u[2:3]])
+
+    start = jnp.concatenate([low, jnp.zeros_like(low[:1])])
+    _, x = jax.lax.while_loop(missed, draw, (jnp.zeros((), int), start))
+    return angles_at(x[0], x[1], jnp.where(x[2] < 0.5, -1.0, 1.0))
+
+
+def angles_at(x: Scalar, y: Scalar, elbow: Scalar | float) -> Float[Array, " 2"]:
+    """The joint angles that put the fingertip to (x, y): the planar arm's inverse kinematics.
+
+    Args:
+        x, y: a point from `NEAREST` to `LINK_LENGTH + TIP_REACH` away from the first hinge.
+        elbow: 1 or -1, the sign of the second angle.
+
+    Example:
+        The first link along the first axis, the second at a right angle to it.
+
+        >>> np.degrees(angles_at(jnp.array(0.1), jnp.array(0.11), 1.0)).round(1).tolist()
+        [0.0, 90.0]
+    """
+    bend = (x * x + y * y - LINK_LENGTH**2 - TIP_REACH**2) / (2 * LINK_LENGTH * TIP_REACH)
+    q1 = elbow * jnp.arccos(jnp.clip(bend, -1.0, 1.0))
+    along, across = LINK_LENGTH + TIP_REACH * jnp.cos(q1), TIP_REACH * jnp.sin(q1)
+    q0 = jnp.arctan2(y * along - x * across, x * along + y * across)
+    return jnp.stack([q0, q1])
 
 
 def _gap(state: ReacherState) -> tuple[Scalar, Scalar]:

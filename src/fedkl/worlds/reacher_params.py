@@ -1,4 +1,5 @@
-"""What makes one client's Reacher its own: where targets spawn, and what becomes of its actions.
+"""What makes one client's Reacher its own: where targets spawn, where the fingertip starts, and what
+becomes of its actions.
 
 The words are those of the paper's federations: with `initial_state = { boxes = 60 }` every client
 has its own square of the field (the paper's Q = 60), and a normal `action_noise` distorts actions.
@@ -17,6 +18,7 @@ from fedkl.worlds.words import INITIAL_STATE, Word
 
 FIELD = 0.2  # targets spawn within +-FIELD on both axes
 REACH = 0.2  # and are redrawn until they lie closer to the first hinge than REACH
+NEAREST = 0.02  # the second joint's limit of 3 rad keeps the fingertip from coming nearer to the hinge
 _MOST_ACROSS = 100
 
 
@@ -28,12 +30,16 @@ class ReacherParams(NamedTuple):
         target_high: upper corner of that box.
         action_offset: added to every action.
         action_noise: standard deviation of the fresh normal noise added to every action.
+        fingertip_low: lower corner of the box in which the fingertip starts; None: stretched arms.
+        fingertip_high: upper corner of that box.
     """
 
     target_low: Float[Array, "*n 2"]
     target_high: Float[Array, "*n 2"]
     action_offset: Float[Array, "*n 2"]
     action_noise: Float[Array, "*n"]
+    fingertip_low: Float[Array, "*n 2"] | None = None
+    fingertip_high: Float[Array, "*n 2"] | None = None
 
 
 WORDS = (
@@ -43,10 +49,14 @@ WORDS = (
     Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
     INITIAL_STATE,
 )
+FINGERTIP_WORDS = (
+    Word("fingertip_low", (-FIELD,) * 2, -FIELD, FIELD, "lower corner of where fingertips start"),
+    Word("fingertip_high", (FIELD,) * 2, -FIELD, FIELD, "upper corner of where fingertips start"),
+)
 
 
-def squares(number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
-    """The squares of the field in which a target can spawn, if there are so many of one size.
+def squares(number: int) -> tuple[Float[np.ndarray, "b 2"], Float[np.ndarray, "b 2"]]:
+    """The squares of the field within the arm's reach, if there are so many of one size.
 
     The field is cut into 1, 4, 9, ... equal squares, and those are left out that lie wholly out of
     reach: of 8 x 8 the four corners, which leaves the paper's Q = 60. They come along a Z-order
@@ -63,7 +73,7 @@ def squares(number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
         UserError: no grid has so many squares within reach.
 
     Example:
-        >>> squares(4)["target_low"].tolist()
+        >>> squares(4)[0].tolist()
         [[-0.2, -0.2], [0.0, -0.2], [-0.2, 0.0], [0.0, 0.0]]
     """
     possible = []
@@ -74,7 +84,7 @@ def squares(number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
         within = reachable(low, high)
         possible.append(int(within.sum()))
         if possible[-1] == number:
-            return {"target_low": low[within], "target_high": high[within]}
+            return low[within], high[within]
         if possible[-1] > number:
             break
     below, above = possible[-2:]
@@ -89,21 +99,38 @@ def reachable(low: Float[np.ndarray, "n 2"], high: Float[np.ndarray, "n 2"]) -> 
     return np.linalg.norm(np.clip(0.0, low, high), axis=1) < REACH
 
 
-def check_targets(low: Float[np.ndarray, "n 2"], high: Float[np.ndarray, "n 2"]) -> None:
-    """Whether every client's targets can spawn.
+def check_boxes(params: ReacherParams) -> None:
+    """Whether targets and fingertips of all clients can be in their boxes.
 
     Raises:
         UserError: names a client whose box is out of reach.
     """
-    outside = np.flatnonzero(~reachable(low, high))
-    if outside.size:
-        box = " x ".join(
-            f"[{a:g}, {b:g}]" for a, b in zip(low[outside[0]], high[outside[0]], strict=True)
-        )
+    _check_reach("targets", params.target_low, params.target_high)
+    if params.fingertip_low is None or params.fingertip_high is None:
+        return
+    _check_reach("the fingertip", params.fingertip_low, params.fingertip_high)
+    low, high = np.asarray(params.fingertip_low), np.asarray(params.fingertip_high)
+    farthest = np.linalg.norm(np.maximum(abs(low), abs(high)), axis=1)
+    if (inside := np.flatnonzero(farthest <= NEAREST)).size:
         raise UserError(
-            f"{TABLE}: targets of client {outside[0]} would spawn in {box}, where nothing is "
-            f"within the arm's reach of {REACH}"
+            f"{TABLE}: the fingertip of client {inside[0]} would be in "
+            f"{_box(low[inside[0]], high[inside[0]])}, nearer to the hinge than it can come "
+            f"({NEAREST})"
         )
+
+
+def _check_reach(what: str, low: Array, high: Array) -> None:
+    low, high = np.asarray(low), np.asarray(high)
+    if (outside := np.flatnonzero(~reachable(low, high))).size:
+        raise UserError(
+            f"{TABLE}: {what} of client {outside[0]} would be in "
+            f"{_box(low[outside[0]], high[outside[0]])}, where nothing is within the arm's reach of "
+            f"{REACH}"
+        )
+
+
+def _box(low: Float[np.ndarray, " 2"], high: Float[np.ndarray, " 2"]) -> str:
+    return " x ".join(f"[{a:g}, {b:g}]" for a, b in zip(low, high, strict=True))
 
 
 def _z_order(across: int) -> np.ndarray:
