@@ -61,7 +61,7 @@ class TopLevel:
     seed: int = setting(0, "of all randomness", low=0, high=2**31 - 1)
     world_seed: int = setting(
         -1,
-        "of the clients' worlds (what each one draws of `world.clients`) and of the simulation that "
+        "of the clients' worlds (what each draws of `world.clients`) and of the simulation that "
         "clients share while they train, so that runs of different seeds can have the same; -1: "
         "the seed",
         low=-1,

@@ -18,21 +18,22 @@ TINY = [
 def experiment(tmp_path_factory):
     path = tmp_path_factory.mktemp("reproduce") / "x"
     arguments = ["--rounds", "4", "--seeds", "1", "--run", str(path), "--set", *TINY]
-    command = [sys.executable, "-m", "fedkl", "reproduce", "negative-potential", *arguments]
+    command = [sys.executable, "-m", "fedkl", "reproduce", "negative-potential", "--quick"]
+    command += arguments
     return path, subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-def test_an_experiment_leaves_a_figure_a_table_and_a_text_and_prints_it(experiment):
+def test_an_experiment_leaves_a_figure_a_table_and_verdicts_and_prints_them(experiment):
     path, result = experiment
     assert (result.returncode, result.stderr) == (0, "")
     for suffix in (".png", ".svg", ".csv", ".md"):
         assert (path / f"negative-potential{suffix}").stat().st_size > 0
-    assert "G < 0 for a selected client" in result.stdout
+    assert "Training slows down in rounds in which G < 0" in result.stdout
     text = (path / "negative-potential.md").read_text(encoding="utf-8")
     assert text in result.stdout
     lines = (path / "negative-potential.csv").read_text(encoding="utf-8").splitlines()
     rows = list(csv.DictReader(lines))
-    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+    assert [row["round"] for row in rows] == ["1.0", "2.0", "3.0", "4.0"]
     assert rows[0]["gain"] == ""
 
 
@@ -54,10 +55,34 @@ def test_an_experiment_that_is_there_is_not_begun_again(experiment, capsys):
     assert "holds an experiment already" in err
 
 
-def test_an_unknown_experiment_is_answered_with_those_there_are(tmp_path, capsys):
-    code, _, err = call(capsys, "reproduce", "figure-7", "--run", str(tmp_path / "x"))
+def test_a_quick_look_cannot_stand_for_the_experiment(experiment, tmp_path, capsys):
+    path, _ = experiment
+    options = ["--results", str(tmp_path / "results"), "--commit", "abc", "--out", str(tmp_path)]
+    code, _, err = call(capsys, "reproduce", "report", "--run", str(path), *options)
     assert code == 2
-    assert err.strip() == (
-        "fedkl: there is no experiment 'figure-7', only heterogeneity-level, negative-potential"
-    )
+    assert "these runs were cut down" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["magic"], "there is no experiment 'magic'; available: reacher-init-state, "),
+        (["negative-potental"], "(did you mean negative-potential?)"),
+        (["negative-potential"], "say with --run where the runs are to be kept"),
+        (["step-sizes", "--run", "RUN", "--seeds", "0"], "--seeds must be at least 1, not 0"),
+        (["step-sizes", "--run", "RUN", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        (["report", "--results", "RUN"], "there is no folder "),
+        (["report", "--run", "RUN"], "holds no experiments: it has no reproduce.toml"),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence_and_nothing_is_written(
+    arguments, sentence, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    given = [str(tmp_path / "x") if a == "RUN" else a for a in arguments]
+    code, _, err = call(capsys, "reproduce", *given)
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

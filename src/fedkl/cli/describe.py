@@ -159,7 +159,7 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
 
     field, shown = None, dict(words)
     box = chosen.world.box if isinstance(chosen.world, Reacher) else ""
-    if {f"{box}_low", f"{box}_high"} & words.keys():
+    if isinstance(chosen.world, Reacher) and {f"{box}_low", f"{box}_high"} & words.keys():
         nominal = {word.name: word.nominal for word in chosen.world.words}
         size = (chosen.federation.clients, 2)
         low, high = (

@@ -56,7 +56,7 @@ def resume(options: argparse.Namespace) -> None:
         (compare.is_comparison, comparing.go_on_comparison),
         (is_tuning, tuning.go_on_tuning),
         (is_measurement, tuning.go_on_measurement),
-        (is_reproduction, reproduce.go_on_reproduction),
+        (is_reproduction, reproduce.resume_reproduction),
     ):
         if holds(options.run):
             for name, given in (

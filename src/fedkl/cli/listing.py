@@ -27,7 +27,7 @@ def list_(options: argparse.Namespace) -> None:
         ("transforms", "aggregation.each", _summaries(TRANSFORMS)),
         ("server steps", "aggregation.step", _summaries(STEPS)),
         ("selectors", "selection.name", _summaries(SELECTORS)),
-        ("experiments", "fedkl reproduce", {n: EXPERIMENTS[n].summary for n in EXPERIMENTS}),
+        ("experiments", "fedkl reproduce", _experiments()),
     )
     rows = [
         {"kind": kind, "name": name, "summary": summary}
@@ -44,3 +44,7 @@ def list_(options: argparse.Namespace) -> None:
 
 def _summaries(registry: Registry) -> dict[str, str]:
     return {name: registry[name].summary for name in registry}
+
+
+def _experiments() -> dict[str, str]:
+    return {name: f"{one.summary} ({one.figure})" for name, one in EXPERIMENTS.items()}

@@ -1,4 +1,4 @@
-"""The command that repeats an experiment of the paper."""
+"""The command that repeats the paper's experiments, and makes the page about them."""
 
 from __future__ import annotations
 
@@ -6,49 +6,110 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from fedkl import config
 from fedkl.cli import cluster, console, output
-from fedkl.cli.options import seeds_of, settings_of
+from fedkl.cli.options import settings_of
 from fedkl.cli.several import with_bar
 from fedkl.errors import UserError
 from fedkl.report.pictures import require_matplotlib
-from fedkl.reproduce import EXPERIMENTS, Case
-from fedkl.reproduce.plan import Plan, create, go_on, read_plan
-from fedkl.texts import did_you_mean
+from fedkl.reproduce import EXPERIMENTS
+from fedkl.reproduce.page import PAGE, add_runs, write_page
+from fedkl.reproduce.plan import (
+    ALL,
+    Plan,
+    add_missing,
+    create,
+    is_reproduction,
+    read_plan,
+    run_remaining,
+)
+from fedkl.reproduce.text import finding_text
+from fedkl.texts import counted, did_you_mean
 from fedkl.workers import Place
+
+REPORT = "report"
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    if options.experiment not in EXPERIMENTS:
-        hint = did_you_mean(options.experiment, EXPERIMENTS)
-        raise UserError(
-            f"there is no experiment '{options.experiment}'{hint}, only {', '.join(EXPERIMENTS)}"
-        )
     require_matplotlib()
-    experiment = EXPERIMENTS[options.experiment]
-    plan = Plan(experiment.name, seeds_of(options), options.jobs)
-    given = {"federation.rounds": experiment.rounds} | settings_of(options)
-
-    def configure(case: Case, seed: int) -> config.Config:
-        settings = {**case.settings, **given}
-        return config.preset(case.preset, options.algorithm, seed, settings, options.plugin)
-
+    known = (*EXPERIMENTS, ALL, REPORT)
+    if options.experiment not in known:
+        hint = did_you_mean(options.experiment, known)
+        raise UserError(
+            f"there is no experiment '{options.experiment}'{hint}; available: {', '.join(known)}"
+        )
+    if options.experiment == REPORT:
+        return _report(options)
+    if options.run is None:
+        raise UserError("say with --run where the runs are to be kept")
+    for name in ("seeds", "rounds", "jobs"):
+        if (given := getattr(options, name)) is not None and given < 1:
+            raise UserError(f"--{name} must be at least 1, not {given}")
+    plan = Plan(
+        options.experiment,
+        options.jobs,
+        options.quick,
+        options.seeds or 0,
+        options.rounds or 0,
+        settings_of(argparse.Namespace(set=options.set, rounds=None)),
+    )
     with cluster.place(options) as place:
-        create(options.run, plan, configure)
-        _go_on(options.run, place, options)
+        create(options.run, plan)
+        _run_remaining(options.run, place, options)
 
 
-def go_on_reproduction(path: Path, place: Place | None) -> None:
-    """Goes on with an experiment, and says what came out."""
-    _go_on(path, place, argparse.Namespace(json=False, csv=False))
+def resume_reproduction(path: Path, place: Place | None) -> None:
+    """Resumes experiments, and says what came out."""
+    _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
 
 
-def _go_on(path: Path, place: Place | None, options: argparse.Namespace) -> None:
+def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     plan = read_plan(path)
-    finding = with_bar(plan.runs(path), partial(go_on, path, plan), place)
-    figure = f"{path / plan.experiment}.png"
-    record = {"figure": figure, "text": finding.text, "rows": finding.rows}
-    if output.answered(options, record, finding.rows):
+    add_missing(path, plan)
+    runs = [run.path for run in plan.runs(path)]
+    findings = with_bar(runs, partial(run_remaining, path, plan), place)
+    record = {
+        name: {
+            "figure": f"{path / name}.png",
+            "verdicts": [verdict._asdict() for verdict in finding.verdicts],
+            "text": finding.text,
+            "rows": finding.rows,
+        }
+        for name, finding in findings.items()
+    }
+    rows = [{"experiment": n, **row} for n, finding in findings.items() for row in finding.rows]
+    if output.answered(options, record, rows):
         return
-    console.out.print(finding.text, soft_wrap=True, markup=False)
-    console.out.print(f"figure: {figure}", soft_wrap=True)
+    for name, finding in findings.items():
+        text = finding_text(EXPERIMENTS[name], finding)
+        console.out.print(f"{name}\n\n{text}", soft_wrap=True, markup=False)
+        console.out.print(f"figure: {path / name}.png", soft_wrap=True)
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Adds the finished runs of a directory to the results, if one is given; writes the page."""
+    if options.run is not None:
+        if not is_reproduction(options.run):
+            raise UserError(f"{options.run} holds no experiments: it has no reproduce.toml")
+        if not options.commit:
+            raise UserError("say with --commit which code trained the runs of --run")
+        plan = read_plan(options.run)
+        added = add_runs(options.results, plan, plan.runs(options.run), options.commit)
+        console.talk.print(f"{counted(len(added), 'run')} added", soft_wrap=True)
+    judged = write_page(options.results, options.out)
+    rows = [
+        {"experiment": one.experiment.name, "runs": one.there, "planned": one.planned}
+        | verdict._asdict()
+        for one in judged
+        if one.finding is not None
+        for verdict in one.finding.verdicts
+    ]
+    if output.answered(options, {"page": str(options.out / PAGE), "verdicts": rows}, rows):
+        return
+    for row in rows:
+        console.out.print(
+            f"{row['experiment']}, {row['claim']}: {row['verdict']} ({row['runs']} of "
+            f"{row['planned']} runs)",
+            soft_wrap=True,
+            markup=False,
+        )
+    console.out.print(f"page: {options.out / PAGE}", soft_wrap=True)

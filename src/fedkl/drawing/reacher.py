@@ -18,7 +18,6 @@ _BOX, _BOX_RIM = (248, 230, 214), (229, 187, 152)
 _ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255, 255, 255)
 
 
-
 def legend(box: str) -> tuple[tuple[str, tuple[int, int, int]], ...]:
     """What the colours mean.
 

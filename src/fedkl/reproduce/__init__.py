@@ -1,10 +1,11 @@
-"""The paper's figures again, one command each: `fedkl reproduce NAME`."""
+"""The paper's experiments again, one command each: `fedkl reproduce NAME`.
 
-from fedkl.reproduce.experiment import Case, Experiment, Finding
-from fedkl.reproduce.heterogeneity_level import HETEROGENEITY_LEVEL
-from fedkl.reproduce.negative_potential import NEGATIVE_POTENTIAL
+It knows presets, runs and the statistics of a report; nothing but the command line knows it.
+"""
 
-__all__ = ["EXPERIMENTS", "Case", "Experiment", "Finding"]
+from fedkl.reproduce.experiment import Case, Experiment, Finding, Verdict, read_experiments
 
-EXPERIMENTS = {one.name: one for one in (HETEROGENEITY_LEVEL, NEGATIVE_POTENTIAL)}
+__all__ = ["EXPERIMENTS", "Case", "Experiment", "Finding", "Verdict"]
+
+EXPERIMENTS = read_experiments()
 """By name."""

@@ -1,10 +1,14 @@
-"""Numbers and tables in Markdown."""
+"""Numbers, tables and findings as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedkl.report.statistics import Estimate
+from fedkl.reproduce.experiment import Experiment, Finding
 
 
 def interval_text(estimate: Estimate, digits: int = 3) -> str:
@@ -32,3 +36,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, *rows]
     first, *rest = (f"| {' | '.join(line)} |" for line in lines)
     return "\n".join([first, "|" + "---|" * len(head), *rest])
+
+
+def finding_text(experiment: Experiment, finding: Finding) -> str:
+    """An experiment's verdicts, and what they rest on."""
+    lines = [
+        f"**{experiment.claims[one.claim]}** {one.verdict.capitalize()}: {one.measured}\n"
+        for one in finding.verdicts
+    ]
+    return "\n".join([*lines, finding.text])
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows that have the same keys as CSV; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {key: "" if value is None else value for key, value in row.items()} for row in rows
+    )
+    return text.getvalue().encode()

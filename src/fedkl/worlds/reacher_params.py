@@ -1,4 +1,4 @@
-"""What makes one client's Reacher its own: where targets spawn, where the fingertip starts, and what
+"""What makes one client's Reacher its own: where targets spawn and the fingertip starts, and what
 becomes of its actions.
 
 The words are those of the paper's federations: with `initial_state = { boxes = 60 }` every client
@@ -18,7 +18,7 @@ from fedkl.worlds.words import INITIAL_STATE, Word
 
 FIELD = 0.2  # targets spawn within +-FIELD on both axes
 REACH = 0.2  # and are redrawn until they lie closer to the first hinge than REACH
-NEAREST = 0.02  # the second joint's limit of 3 rad keeps the fingertip from coming nearer to the hinge
+NEAREST = 0.02  # nearer to it the fingertip cannot come: the second joint stops at 3 rad
 _MOST_ACROSS = 100
 
 
@@ -119,13 +119,13 @@ def check_boxes(params: ReacherParams) -> None:
         )
 
 
-def _check_reach(what: str, low: Array, high: Array) -> None:
-    low, high = np.asarray(low), np.asarray(high)
+def _check_reach(what: str, lows: Array, highs: Array) -> None:
+    low, high = np.asarray(lows), np.asarray(highs)
     if (outside := np.flatnonzero(~reachable(low, high))).size:
         raise UserError(
             f"{TABLE}: {what} of client {outside[0]} would be in "
-            f"{_box(low[outside[0]], high[outside[0]])}, where nothing is within the arm's reach of "
-            f"{REACH}"
+            f"{_box(low[outside[0]], high[outside[0]])}, where nothing is within the arm's reach "
+            f"of {REACH}"
         )
 
 

@@ -92,13 +92,38 @@ def add(commands: Commands) -> None:
     sub = adder(commands, "reproduce")(
         "reproduce",
         "reproduce",
-        "an experiment of the paper: train, draw its figure, judge it",
+        "experiments of the paper: train, draw the figure, judge the claims",
         trains=True,
     )
-    sub.add_argument("experiment", metavar="NAME", help="see `fedkl list`")
+    sub.add_argument(
+        "experiment",
+        metavar="NAME",
+        help="an experiment (see `fedkl list`); all: every one; report: write the page about those "
+        "whose results there are",
+    )
+    sub.add_argument(
+        "--run",
+        type=Path,
+        metavar="DIR",
+        help="where runs are kept; of report, whose finished runs are added (default: nobody's)",
+    )
+    sub.add_argument("--quick", action="store_true", help="minutes: fewer rounds, one seed")
+    sub.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time, without Ray")
+    sub.add_argument("--seeds", type=int, metavar="N", help="at the most; default: the table's")
     shared.add_rounds(sub, "default: the experiment's own")
-    sub.add_argument("--algorithm", metavar="NAME", help="default: the presets' own")
     shared.add_settings(sub)
-    shared.add_plugins(sub)
-    shared.add_several(sub, first_seed=10)
+    shared.add_ray(sub, "every run is a task")
+    sub.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="report: the tables of finished runs, to which those of --run are added",
+    )
+    sub.add_argument(
+        "--commit", default="", metavar="HASH", help="report: of the code that trained --run"
+    )
+    sub.add_argument(
+        "--out", type=Path, default=Path("docs"), metavar="DIR", help="report: where the page goes"
+    )
     shared.add_formats(sub)

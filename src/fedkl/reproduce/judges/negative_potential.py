@@ -1,65 +1,81 @@
-"""The paper's Fig. effect_neg_da-b: does training slow down where G < 0 for a selected client?
+"""Fig. 5: does training slow down where G < 0 for a selected client?
 
-A round is marked if G was below 0, before it, for a client that was then selected. Gains of rounds
-are compared with those of other rounds of the same stage of the same run, because both gains and G
-shrink while training goes on.
+A round is marked if G was below 0, before it, for a client that was then selected, or, as in the
+authors' figure, if the sum over the selected clients was. Gains of rounds are compared with those
+of other rounds of the same stage of the same run, because both gains and G shrink while training
+goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
-from fedkl.report.statistics import FloatArray, IntArray, resampled
+from fedkl.report.statistics import Estimate, FloatArray, IntArray, resampled
 from fedkl.report.style import BLUE, INK, MUTED, VERMILLION
-from fedkl.reproduce.experiment import Case, Experiment, Finding, Log, Logs
+from fedkl.reproduce.experiment import OPEN, Experiment, Finding, Rows, Runs, Verdict
+from fedkl.reproduce.statistics import STAGE, correlation, stages, verdict, within_stages
 from fedkl.reproduce.text import interval_text, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STAGE = 10
-"""Rounds that count as one stage of training."""
 _FIRST_GAIN = 2
 """The first round has nothing before it to be compared with."""
-_SIGNS = {"learning_potential": "G", "alignment": "alignment"}
-CASES = {
-    "noise-0.4": Case(
-        "action noise 0.4",
-        "reacher-dynamics",
-        {"heterogeneity.every": 1, "evaluation.every": 1, "evaluation.episodes": 50},
-    )
-}
 
 
-def judge(logs: Logs, labels: Mapping[str, str]) -> Finding:
+class Mark(NamedTuple):
+    """What a round is marked by, if it is below 0."""
+
+    name: str
+    quantity: str
+    """A column of the tables."""
+    ranked: str
+    """The column whose ranks are compared with those of gains."""
+
+
+_POTENTIAL, _ALIGNMENT = "selected_learning_potential", "selected_alignment"
+MARKS = (
+    Mark("G < 0 for a selected client", f"{_POTENTIAL}_least", f"{_POTENTIAL}_mean"),
+    Mark("sum of the selected clients' G < 0", f"{_POTENTIAL}_sum", f"{_POTENTIAL}_sum"),
+    Mark("alignment < 0 for a selected client", f"{_ALIGNMENT}_least", f"{_ALIGNMENT}_mean"),
+)
+_SEEN = (_POTENTIAL, _ALIGNMENT)
+
+
+def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
     """What rounds gained, with and without a mark."""
-    (by_seed,) = logs.values()
-    rows = [{"seed": seed} | row for seed, log in by_seed.items() for row in _rounds(log)]
-    return Finding(rows, lambda: _figure(rows), _text(rows))
+    cases = [case for case in experiment.cases if runs.get(case.name)]
+    rows: list[dict[str, Any]] = []
+    texts, verdicts, drawn = [], [], []
+    for case in cases:
+        own = [
+            {"case": case.group, "seed": seed} | row
+            for seed, table_rows in runs[case.name].items()
+            for row in _rounds(table_rows)
+        ]
+        texts.append(f"With {case.title}:\n\n{_text(own)}")
+        verdicts.append(_slows(own))
+        drawn.append(own)
+        rows += own
+    return Finding(rows, partial(_figure, drawn[0]), "\n".join(texts), verdicts[:1])
 
 
-def _rounds(log: Log) -> list[dict[str, Any]]:
+def _rounds(table_rows: Rows) -> list[dict[str, Any]]:
     """What was known of the selected clients before each round, and what it gained."""
     result: list[dict[str, Any]] = []
     before = None
-    for record in log:
+    for record in table_rows:
         after = record["return_mean"]
-        row = {"round": record["round"], "return_mean": after, "gain": None}
+        row: dict[str, Any] = {"round": record["round"], "return_mean": after, "gain": None}
         if before is not None and after is not None:
             row["gain"] = after - before
-        chosen = [
-            one for one in record["heterogeneity"] or [] if one["client"] in record["selected"]
-        ]
-        for quantity in _SIGNS:
-            values = [one[quantity] for one in chosen]
-            row[f"{quantity}_mean"] = float(np.mean(values)) if values else None
-            row[f"{quantity}_least"] = min(values) if values else None
+        for name in _SEEN:
+            for how in ("mean", "least", "sum"):
+                row[f"{name}_{how}"] = record[f"{name}_{how}"]
         result.append(row)
         before = after
     return result
@@ -74,17 +90,8 @@ def _column(rows: list[dict[str, Any]], name: str) -> FloatArray:
     return np.array([row[name] for row in rows], np.float64)
 
 
-def stages(rows: list[dict[str, Any]]) -> IntArray:
-    """Which stage of which seed's training each round belongs to, as a number.
-
-    Example:
-        >>> rows = [{"seed": 3, "round": t} for t in (2, 11, 12)] + [{"seed": 4, "round": 2}]
-        >>> stages(rows).tolist()
-        [0, 0, 1, 2]
-    """
-    of_each = [(row["seed"], (row["round"] - _FIRST_GAIN) // STAGE) for row in rows]
-    numbers = {stage: number for number, stage in enumerate(sorted(set(of_each)))}
-    return np.array([numbers[stage] for stage in of_each], np.int64)
+def _stages(rows: list[dict[str, Any]]) -> IntArray:
+    return stages([row["seed"] for row in rows], [row["round"] for row in rows], _FIRST_GAIN)
 
 
 def gap(gain: FloatArray, marked: FloatArray, stage: IntArray) -> float:
@@ -108,29 +115,6 @@ def gap(gain: FloatArray, marked: FloatArray, stage: IntArray) -> float:
     return total / weight if weight else float("nan")
 
 
-def within_stages(values: FloatArray, stage: IntArray) -> FloatArray:
-    """Ranks among the rounds of a stage, from -1 to 1.
-
-    Example:
-        >>> within_stages(np.array([5.0, 9.0, 7.0, 0.0]), np.array([0, 0, 0, 1])).tolist()
-        [-1.0, 1.0, 0.0, 0.0]
-    """
-    result = np.zeros(len(values))
-    for one in np.unique(stage):
-        here = stage == one
-        n = int(here.sum())
-        if n > 1:
-            result[here] = 2 * (rankdata(values[here]) - 1) / (n - 1) - 1
-    return result
-
-
-def correlation(x: FloatArray, y: FloatArray) -> float:
-    """Of two columns of ranks; NaN if one does not vary."""
-    x, y = x - x.mean(), y - y.mean()
-    size = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / size if size else float("nan")
-
-
 def _gap_of(gain: FloatArray, marked: FloatArray, stage: IntArray, rows: IntArray) -> float:
     return gap(gain[rows], marked[rows], stage[rows])
 
@@ -144,63 +128,71 @@ def _gains(gain: FloatArray, marked: FloatArray) -> list[str]:
     return [f"{gain[marked == m].mean():.3g}" if (marked == m).any() else "-" for m in (1, 0)]
 
 
+def _marked(rounds: list[dict[str, Any]], mark: Mark) -> FloatArray:
+    return (_column(rounds, mark.quantity) < 0).astype(np.float64)
+
+
+def _difference(rounds: list[dict[str, Any]], mark: Mark) -> Estimate:
+    """How much more marked rounds gain than others of their stage."""
+    gain, stage = _column(rounds, "gain"), _stages(rounds)
+    return resampled(partial(_gap_of, gain, _marked(rounds, mark), stage), stage)
+
+
+def _slows(rows: list[dict[str, Any]]) -> Verdict:
+    rounds = _usable(rows)
+    if len(rounds) < 2:
+        return Verdict("slows", OPEN, "too few rounds to compare.")
+    gain, marked = _column(rounds, "gain"), _marked(rounds, MARKS[0])
+    apart = _difference(rounds, MARKS[0])
+    slower = Estimate(
+        -apart.value,
+        None if apart.high is None else -apart.high,
+        None if apart.low is None else -apart.low,
+    )
+    here, there = _gains(gain, marked)
+    return Verdict(
+        "slows",
+        verdict(slower),
+        f"marked rounds gain {here}, the others {there}; within {STAGE} rounds of a seed the "
+        f"difference is {interval_text(apart, 2)}.",
+    )
+
+
 def _text(rows: list[dict[str, Any]]) -> str:
     rounds = _usable(rows)
     if len(rounds) < 2:
         return "Too few rounds to compare.\n"
-    gain, stage = _column(rounds, "gain"), stages(rounds)
+    gain, stage = _column(rounds, "gain"), _stages(rounds)
     gain_ranks = within_stages(gain, stage)
     late = _column(rounds, "round") >= _FIRST_GAIN + STAGE
-    lines, ranks, marks, later = [], {}, {}, []
-    for quantity, name in _SIGNS.items():
-        marked = (_column(rounds, f"{quantity}_least") < 0).astype(np.float64)
-        marks[quantity] = marked
-        ranks[quantity] = within_stages(_column(rounds, f"{quantity}_mean"), stage)
-        means = _gains(gain, marked)
-        later.append(f"{' and '.join(_gains(gain[late], marked[late]))} ({name})")
-        apart = resampled(partial(_gap_of, gain, marked, stage), stage)
-        together = resampled(partial(_correlation_of, ranks[quantity], gain_ranks), stage)
+    lines = []
+    for mark in MARKS:
+        marked = _marked(rounds, mark)
+        ranks = within_stages(_column(rounds, mark.ranked), stage)
+        together = resampled(partial(_correlation_of, ranks, gain_ranks), stage)
         lines.append(
             [
-                f"{name} < 0 for a selected client",
+                mark.name,
                 f"{int(marked.sum())} of {len(rounds)}",
-                *means,
-                interval_text(apart),
+                *_gains(gain, marked),
+                " and ".join(_gains(gain[late], marked[late])),
+                interval_text(_difference(rounds, mark)),
                 interval_text(together, 2),
             ]
         )
-    better = resampled(
-        lambda rows: (
-            _correlation_of(ranks["alignment"], gain_ranks, rows)
-            - _correlation_of(ranks["learning_potential"], gain_ranks, rows)
-        ),
-        stage,
-    )
-    wider = resampled(
-        lambda rows: (
-            _gap_of(gain, marks["alignment"], stage, rows)
-            - _gap_of(gain, marks["learning_potential"], stage, rows)
-        ),
-        stage,
-    )
     head = [
         "mark",
         "rounds marked",
         "gain of marked rounds",
         "of the others",
+        f"both after the first {STAGE} rounds",
         f"difference within {STAGE} rounds of a seed",
-        "rank correlation of the selected clients' mean with the gain",
+        "rank correlation with the gain",
     ]
     return (
         "A gain is the mean return over all clients after a round minus that before it. In "
         "brackets: 95 % bootstrap intervals over rounds, drawn again within their stage.\n\n"
-        f"{table(head, lines)}\n\n"
-        f"After the first {STAGE} rounds with a gain, marked rounds and others gain "
-        f"{', '.join(later)}.\n"
-        "Difference by the mark of the alignment minus that by the mark of G: "
-        f"{interval_text(wider, 2)}.\n"
-        "Rank correlation of the alignment minus that of G: "
-        f"{interval_text(better, 2)}.\n"
+        f"{table(head, lines)}\n"
     )
 
 
@@ -217,10 +209,10 @@ def _figure(rows: list[dict[str, Any]]) -> Figure:
     curves[0].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8.5)
     curves[-1].set_xlabel("round")
     rounds = _usable(rows)
-    stage = stages(rounds)
+    stage = _stages(rounds)
     right.suptitle(f"among {STAGE} rounds of a seed", size=9.5)
     scatters = right.subplots(2, 1, sharey=True)
-    for axes, (quantity, name) in zip(scatters, _SIGNS.items(), strict=True):
+    for axes, quantity, name in zip(scatters, _SEEN, ("G", "alignment"), strict=True):
         x = within_stages(_column(rounds, f"{quantity}_mean"), stage)
         y = within_stages(_column(rounds, "gain"), stage)
         marked = _column(rounds, f"{quantity}_least") < 0
@@ -235,18 +227,9 @@ def _figure(rows: list[dict[str, Any]]) -> Figure:
 def _curve(axes: Axes, rows: list[dict[str, Any]]) -> None:
     """A curve of returns, and a line for each marked round."""
     known = [row for row in rows if row["return_mean"] is not None]
-    marked = [row["round"] for row in rows if (row["learning_potential_least"] or 0) < 0]
+    marked = [row["round"] for row in rows if (row["selected_learning_potential_least"] or 0) < 0]
     for i, round in enumerate(marked):
         label = "G < 0 for a selected client" if i == 0 else None
         axes.axvline(round, color=VERMILLION, lw=0.7, alpha=0.6, label=label)
     x, y = _column(known, "round"), _column(known, "return_mean")
     axes.plot(x, y, color=INK, lw=1.4, label="mean return after the round")
-
-
-NEGATIVE_POTENTIAL = Experiment(
-    "negative-potential",
-    "training with action noise 0.4, and the rounds in which G < 0 for a selected client",
-    CASES,
-    100,
-    judge,
-)

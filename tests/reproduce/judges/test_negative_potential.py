@@ -1,41 +1,51 @@
-"""Whether rounds gain less where G < 0: on logs whose answer is known."""
+"""Whether rounds gain less where G < 0: on tables whose answer is known."""
 
 import numpy as np
 import pytest
+import tables
 
-from fedkl.reproduce.negative_potential import CASES, correlation, gap, judge, stages
+from fedkl.reproduce import EXPERIMENTS
+from fedkl.reproduce.experiment import HOLDS, OPEN
+from fedkl.reproduce.judges.negative_potential import gap, judge_negative_potential
+from fedkl.reproduce.statistics import stages
 
 
 def client(number, g, alignment):
-    return {"client": number, "learning_potential": g, "alignment": alignment}
+    return {
+        "client": number,
+        "advantage": 1.0,
+        "heterogeneity": 1.0,
+        "learning_potential": g,
+        "alignment": alignment,
+    }
 
 
 def log_of(gains, marks, aligned):
     """Two clients of three are selected; the third, whose G is very low, is not."""
-    total, records = -100.0, []
-    for t, (gain, mark, a) in enumerate(zip(gains, marks, aligned, strict=True), start=1):
-        total += gain
-        measured = [client(0, -1.0 if mark else 2.0, a), client(1, 3.0, a), client(2, -9.0, -9.0)]
-        records.append(
-            {"round": t, "return_mean": total, "selected": [0, 1], "heterogeneity": measured}
-        )
-    return records
+    measured = [
+        [client(0, -1.0 if mark else 2.0, a), client(1, 3.0, a), client(2, -9.0, -9.0)]
+        for mark, a in zip(marks, aligned, strict=True)
+    ]
+    selected = [[0, 1]] * len(measured)
+    return tables.table(-100.0 + np.cumsum(gains), heterogeneity=measured, selected=selected)
 
 
 def judged(*logs):
-    return judge({"noise-0.4": dict(enumerate(logs))}, {"noise-0.4": "noise"})
+    runs = {"noise-0.4-fedkl": {10 + i: log for i, log in enumerate(logs)}}
+    return judge_negative_potential(EXPERIMENTS["negative-potential"], runs)
 
 
 def test_a_round_is_marked_by_the_least_g_of_those_selected():
     log = log_of([0, 1, 2], [False, True, False], [1.0, 1.0, 1.0])
     rows = judged(log).rows
-    assert [row["learning_potential_least"] for row in rows] == [2.0, -1.0, 2.0]
-    assert [row["learning_potential_mean"] for row in rows] == [2.5, 1.0, 2.5]
+    assert [row["selected_learning_potential_least"] for row in rows] == [2.0, -1.0, 2.0]
+    assert [row["selected_learning_potential_mean"] for row in rows] == [2.5, 1.0, 2.5]
+    assert [row["selected_learning_potential_sum"] for row in rows] == [5.0, 2.0, 5.0]
     assert [row["gain"] for row in rows] == [None, 1.0, 2.0]
 
 
 def test_the_gap_is_found_within_stages_although_marks_come_late():
-    stage = stages([{"seed": 0, "round": t} for t in range(2, 42)])
+    stage = stages([0] * 40, range(2, 42), first=2)
     assert np.unique(stage, return_counts=True)[1].tolist() == [10] * 4
     marked = (np.arange(40) % 10 < stage * 2).astype(float)
     # Later stages gain less, for everybody; a mark costs 0.5.
@@ -58,39 +68,40 @@ def test_a_perfect_predictor_correlates_with_the_gain_and_an_idle_one_does_not()
     assert 0 < float(low) < float(high) < 1  # only the sign of G follows the gain
 
 
-def test_the_text_has_gains_after_the_first_stage_and_the_difference_of_the_two_marks():
+def test_marked_rounds_that_gain_less_than_others_of_their_stage_slow_training():
+    marks = np.arange(1, 42) % 2 == 0
+    finding = judged(log_of(np.where(marks, 1.0, 2.0), marks, np.ones(41)))
+    assert tables.verdicts(finding) == {"slows": HOLDS}
+    assert finding.verdicts[0].measured == (
+        "marked rounds gain 1, the others 2; within 10 rounds of a seed the difference is -1 "
+        "[-1, -1]."
+    )
+
+
+def test_the_text_has_gains_after_the_first_stage_and_a_mark_by_the_sum():
     """Rounds 2 to 11 gain 5, later ones 1, of which every other has a client with G < 0 and one
-    with an alignment < 0 that costs it 2."""
+    with an alignment < 0 that costs it 2. The sum of G is never below 0."""
     late = np.arange(1, 22) > 11
     marks = np.arange(1, 22) % 2 == 0
     aligned = np.where(late & marks, -1.0, 1.0)
     gains = np.where(late, 1.0, 5.0) - 2.0 * (aligned < 0)
-    text = judged(log_of(gains, marks, aligned)).text
-    assert (
-        "After the first 10 rounds with a gain, marked rounds and others gain -1 and 1 (G), "
-        "-1 and 1 (alignment).\n"
-    ) in text
-    # By the alignment -2; by G 0 in the first stage and -2 in the second.
-    assert "minus that by the mark of G: -1 [" in text
-
-
-def test_the_correlation_of_what_does_not_vary_is_unknown():
-    assert np.isnan(correlation(np.zeros(3), np.arange(3.0)))
+    lines = judged(log_of(gains, marks, aligned)).text.splitlines()
+    least, total, aligned_line = lines[-3:]
+    assert "| 10 of 20 |" in least
+    assert "| -1 and 1 |" in least
+    assert total.startswith("| sum of the selected clients' G < 0 | 0 of 20 | - |")
+    # By the alignment -2 in the second stage, and in the first nothing is marked.
+    assert "| -2 [-2, -2] |" in aligned_line
 
 
 def test_rounds_without_evaluation_or_measurement_are_left_out():
     log = log_of([0, 1, 2, 3], [False] * 4, [1.0] * 4)
     log[2]["return_mean"] = None
-    log[1]["heterogeneity"] = None
+    log[1]["selected_alignment_mean"] = None
     finding = judged(log)
     assert [row["gain"] for row in finding.rows] == [None, 1.0, None, None]
-    assert finding.text == "Too few rounds to compare.\n"
-
-
-def test_the_case_is_the_papers_noise():
-    (case,) = CASES.values()
-    assert case.preset == "reacher-dynamics"
-    assert case.settings["heterogeneity.every"] == 1
+    assert finding.text.endswith("Too few rounds to compare.\n")
+    assert tables.verdicts(finding) == {"slows": OPEN}
 
 
 def test_the_figure_has_a_curve_for_each_seed_and_a_line_for_each_marked_round():

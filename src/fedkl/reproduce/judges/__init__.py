@@ -1,0 +1,31 @@
+"""Who judges an experiment: from the tables of its runs to a figure, numbers and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fedkl.reproduce.experiment import Experiment, Finding, Runs
+from fedkl.reproduce.judges.figure_eight import (
+    judge_communication,
+    judge_same_step,
+    judge_speed,
+)
+from fedkl.reproduce.judges.heterogeneity_level import judge_heterogeneity_level
+from fedkl.reproduce.judges.local_critic import judge_local_critic
+from fedkl.reproduce.judges.negative_potential import judge_negative_potential
+from fedkl.reproduce.judges.stability import judge_stability
+from fedkl.reproduce.judges.step_sizes import judge_step_sizes
+
+Judge = Callable[[Experiment, Runs], Finding]
+
+JUDGES: Mapping[str, Judge] = {
+    "stability": judge_stability,
+    "speed": judge_speed,
+    "same-step": judge_same_step,
+    "communication": judge_communication,
+    "heterogeneity-level": judge_heterogeneity_level,
+    "negative-potential": judge_negative_potential,
+    "step-sizes": judge_step_sizes,
+    "local-critic": judge_local_critic,
+}
+"""By the name that the table of experiments has."""

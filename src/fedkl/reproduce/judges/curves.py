@@ -1,0 +1,144 @@
+"""Learning curves of an experiment's cases, and a figure of them in the paper's axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fedkl.report.plotting import round_ticks
+from fedkl.report.statistics import FloatArray, final_window, iqm
+from fedkl.report.style import MUTED, colours
+from fedkl.reproduce.experiment import Case, Experiment, Rows, Runs
+from fedkl.reproduce.results import column
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+NAMES = {
+    "fedkl": "FedKL",
+    "fedkl-anchored": "anchored FedKL",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fmarl": "FMARL",
+    "scaffold": "SCAFFOLD",
+}
+"""Of algorithms, as people write them."""
+
+
+class Curves(NamedTuple):
+    """A quantity of a case in every round: a row for each seed."""
+
+    case: Case
+    seeds: list[int]
+    values: FloatArray
+
+    @property
+    def name(self) -> str:
+        """Of the algorithm, as people write it."""
+        return NAMES.get(self.case.algorithm, self.case.algorithm)
+
+    def finals(self) -> FloatArray:
+        """The mean over the last tenth of the rounds, of each seed."""
+        return self.values[:, -final_window(self.values.shape[1]) :].mean(axis=1)
+
+
+def curves_of(
+    experiment: Experiment, runs: Runs, group: str, quantity: str = "return_mean"
+) -> dict[str, Curves]:
+    """The curves of a group's cases that have been run, by algorithm; a run that gave up stays
+    where it was.
+
+    Args:
+        experiment: whose.
+        runs: the tables.
+        group: which group.
+        quantity: a column of the tables.
+    """
+    return {
+        case.algorithm: case_curves(case, runs[case.name], quantity)
+        for case in experiment.cases
+        if case.group == group and runs.get(case.name)
+    }
+
+
+def case_curves(case: Case, runs: Mapping[int, Rows], quantity: str = "return_mean") -> Curves:
+    """The curves of one case."""
+    seeds = sorted(runs)
+    length = max(len(runs[seed]) for seed in seeds)
+    values = np.stack([_filled(column(runs[seed], quantity), length) for seed in seeds])
+    return Curves(case, seeds, values)
+
+
+def _filled(values: FloatArray, length: int) -> FloatArray:
+    """The values, each gap filled with what was before it, and the end with the last."""
+    known = np.flatnonzero(~np.isnan(values))
+    if not known.size:
+        return np.full(length, np.nan)
+    at = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))
+    filled = values[np.maximum(at, known[0])]
+    return np.concatenate([filled, np.full(length - len(filled), filled[-1])])
+
+
+def groups_of(experiment: Experiment, runs: Runs) -> dict[str, str]:
+    """The groups that have been run, with their titles."""
+    return {case.group: case.title for case in experiment.cases if runs.get(case.name)}
+
+
+class Panel(NamedTuple):
+    """One pair of axes with curves."""
+
+    title: str
+    curves: Sequence[Curves]
+
+
+def draw_curves(panels: Sequence[Panel], ylabel: str, marks: Iterable[float] = ()) -> Figure:
+    """Curves in the paper's axes: thin lines are seeds, thick ones their IQM.
+
+    The axis begins where the lowest case began: what fell deeper leaves the picture, and is named.
+
+    Args:
+        panels: a pair of axes each.
+        ylabel: of all.
+        marks: values to mark across.
+    """
+    from matplotlib.figure import Figure
+
+    across = 1 if len(panels) == 1 else 2
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(5.6 if across == 1 else 9.2, 2.9 * down + 0.5), layout="constrained")
+    shades = colours(dict.fromkeys(c.case.algorithm for p in panels for c in p.curves))
+    floor = min(float(np.median(c.values[:, 0])) for p in panels for c in p.curves)
+    ceiling = max(float(c.values.max()) for p in panels for c in p.curves)
+    margin = 0.04 * (ceiling - floor)
+    listed: dict[str, Line2D] = {}
+    for number, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(down, across, number)
+        for curves in panel.curves:
+            _draw(axes, curves, shades[curves.case.algorithm])
+            listed.setdefault(curves.name, axes.get_lines()[-1])
+        for mark in marks:
+            axes.axhline(mark, color=MUTED, lw=0.8, ls=":")
+        lowest = min(float(c.values.min()) for c in panel.curves)
+        axes.set_ylim(floor - margin, ceiling + margin)
+        title = panel.title
+        if lowest < floor - margin:
+            title += f" (lowest: {lowest:.4g})"
+        axes.set_title(title, size=10, loc="left")
+        axes.set_xlabel("round")
+        axes.set_ylabel(ylabel)
+        axes.tick_params(length=0)
+        round_ticks(axes, 6)
+    handles, names = list(listed.values()), list(listed)
+    figure.legend(handles, names, loc="outside upper left", ncols=len(names))
+    return figure
+
+
+def _draw(axes: Axes, curves: Curves, colour: str) -> None:
+    x = np.arange(1, curves.values.shape[1] + 1)
+    for values in curves.values:
+        axes.plot(x, values, color=colour, lw=0.6, alpha=0.45)
+    axes.plot(x, iqm(curves.values), color=colour, lw=1.8, label=curves.name)

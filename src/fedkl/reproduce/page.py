@@ -1,0 +1,183 @@
+"""docs/reproduction.md: every claim of the paper's experiments, what we measured, and the verdict.
+
+The page and its figures are made from the tables in `results/` alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedkl.errors import UserError
+from fedkl.report.pictures import save_figure
+from fedkl.reproduce import EXPERIMENTS
+from fedkl.reproduce.experiment import OPEN, Experiment, Finding
+from fedkl.reproduce.judges import JUDGES
+from fedkl.reproduce.plan import Plan, Run
+from fedkl.reproduce.results import read_tables, row_of, table_path, write_table
+from fedkl.reproduce.text import as_csv, table
+from fedkl.runs import RunDirectory, explain_os_errors, write_atomically
+
+PAGE = "reproduction.md"
+PICTURES = "images/reproduction"
+_MADE_WITH = "made-with.csv"
+_INTRODUCTION = """# The paper, run again
+
+Every claim of the paper's experiments, what came out here, and a verdict. The runs are of the
+paper's own size, with seeds 10 and up, on which nothing was chosen. Tables of all rounds of all
+finished runs are in `results/`; this page and its figures are made from them:
+
+    fedkl reproduce report
+
+A verdict is *holds* if the 95 % bootstrap interval of what the claim says lies above 0, *does not
+hold* if it lies below (or at 0), *holds in part* if it holds for some of what the claim says, and
+*cannot be told* else, also while runs are missing. Any row can be looked at in minutes:
+
+    fedkl reproduce NAME --quick --jobs 2 --run runs/NAME
+
+has fewer rounds and one seed, so its figure is a sketch and its verdict "cannot be told". Without
+`--quick` it is the whole experiment; stopped, it goes on with `fedkl resume runs/NAME`.
+"""
+
+
+class Judged(NamedTuple):
+    """An experiment, what it came to, and how many of its runs there are."""
+
+    experiment: Experiment
+    finding: Finding | None
+    """None: nothing of it has been run yet."""
+    there: int
+    planned: int
+
+
+def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> list[str]:
+    """Puts the tables of finished runs into `results/`.
+
+    Args:
+        results: the folder.
+        plan: theirs.
+        runs: of which those that have not ended are passed over.
+        commit: of the code that trained them.
+
+    Returns:
+        The names of those that were added.
+
+    Raises:
+        UserError: the plan is not that of full experiments, or a file cannot be written.
+    """
+    if not plan.full:
+        raise UserError(
+            "results are of whole experiments, and these runs were cut down (--quick, --seeds, "
+            "--rounds or --set)"
+        )
+    made = _made_with(results)
+    added = []
+    for run in runs:
+        directory = RunDirectory(run.path)
+        summary = directory.summary() if (run.path / "config.toml").is_file() else None
+        if summary is None:
+            continue
+        path = table_path(results, run.case, run.seed)
+        with explain_os_errors("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(path, [row_of(record) for record in directory.metrics.read()])
+        name = path.relative_to(results).as_posix()
+        versions = summary.get("versions") or {}
+        made[name] = {
+            "table": name,
+            "commit": commit,
+            **{key: versions.get(key) for key in ("python", "jax", "numpy")},
+            "stalled": summary.get("stalled"),
+            "seconds": round(summary.get("seconds") or 0),
+        }
+        added.append(name)
+    with explain_os_errors("write", results):
+        results.mkdir(parents=True, exist_ok=True)
+        write_atomically(results / _MADE_WITH, as_csv([made[name] for name in sorted(made)]))
+    return added
+
+
+def _made_with(results: Path) -> dict[str, dict[str, Any]]:
+    path = results / _MADE_WITH
+    if not path.is_file():
+        return {}
+    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    return {row["table"]: dict(row) for row in rows}
+
+
+def judge_results(results: Path) -> list[Judged]:
+    """Judges every experiment by the tables that there are.
+
+    Raises:
+        UserError: there is no such folder, or a table is damaged.
+    """
+    if not results.is_dir():
+        raise UserError(f"there is no folder {results}; say where the tables are with --results")
+    judged = []
+    for experiment in EXPERIMENTS.values():
+        tables = read_tables(results, experiment.cases)
+        finding = JUDGES[experiment.judge](experiment, tables) if tables else None
+        planned = sum(len(case.seeds) for case in experiment.cases)
+        there = sum(map(len, tables.values()))
+        judged.append(Judged(experiment, finding, there, planned))
+    return judged
+
+
+def write_page(results: Path, out: Path) -> list[Judged]:
+    """Writes the page and its figures.
+
+    Args:
+        results: the folder with the tables.
+        out: the folder of the page.
+
+    Raises:
+        UserError: the tables are missing or damaged, or a file cannot be written.
+    """
+    judged = judge_results(results)
+    pictures = out / PICTURES
+    with explain_os_errors("write", pictures):
+        pictures.mkdir(parents=True, exist_ok=True)
+    for one in judged:
+        if one.finding is not None:
+            save_figure(pictures / f"{one.experiment.name}.png", one.finding.draw)
+    with explain_os_errors("write", out / PAGE):
+        write_atomically(out / PAGE, page(judged).encode())
+    return judged
+
+
+def page(judged: Sequence[Judged]) -> str:
+    """The page as Markdown."""
+    head = ["the paper says", "we measured", "verdict", "command", "runs"]
+    rows = [
+        [claim, *_measured(one, name), f"`fedkl reproduce {one.experiment.name}`", _progress(one)]
+        for one in judged
+        for name, claim in one.experiment.claims.items()
+    ]
+    sections = [_section(one) for one in judged if one.finding is not None]
+    return "\n".join([_INTRODUCTION, table(head, rows), "", *sections])
+
+
+def _progress(one: Judged) -> str:
+    return f"{one.there} of {one.planned}"
+
+
+def _measured(one: Judged, claim: str) -> tuple[str, str]:
+    verdicts: Mapping[str, Any] = (
+        {} if one.finding is None else {v.claim: v for v in one.finding.verdicts}
+    )
+    if claim not in verdicts:
+        return "not run yet", OPEN
+    return verdicts[claim].measured, f"**{verdicts[claim].verdict}**"
+
+
+def _section(one: Judged) -> str:
+    experiment, finding = one.experiment, one.finding
+    assert finding is not None
+    name = experiment.name
+    return (
+        f"## {name}\n\n{experiment.figure}: {experiment.summary} ({_progress(one)} runs).\n\n"
+        f"![{experiment.summary}]({PICTURES}/{name}.png)\n\n{finding.text}"
+    )

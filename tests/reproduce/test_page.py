@@ -1,0 +1,83 @@
+"""docs/reproduction.md follows from `results/`, and finished runs get there by one command."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tables
+
+from fedkl.errors import UserError
+from fedkl.reproduce import EXPERIMENTS
+from fedkl.reproduce.page import add_runs, judge_results, page, write_page
+from fedkl.reproduce.plan import Plan, Run
+from fedkl.reproduce.results import read_table, table_path, write_table
+from fedkl.runs import RunDirectory
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_in_the_docs_is_what_the_results_give():
+    made = page(judge_results(ROOT / "results"))
+    assert made == (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_a_row_for_each_claim_and_a_figure_for_each_experiment_that_was_run(tmp_path):
+    results, out = tmp_path / "results", tmp_path / "docs"
+    results.mkdir()
+    case = EXPERIMENTS["reacher-dynamics"].cases[0]
+    path = table_path(results, case, 10)
+    path.parent.mkdir()
+    write_table(path, tables.table([-40.0 + t / 10 for t in range(case.rounds)]))
+    write_page(results, out)
+    text = (out / "reproduction.md").read_text(encoding="utf-8")
+    for one in EXPERIMENTS.values():
+        for claim in one.claims.values():
+            assert f"| {claim} |" in text
+    assert [p.name for p in (out / "images/reproduction").iterdir()] == ["reacher-dynamics.png"]
+    assert "(images/reproduction/reacher-dynamics.png)" in text
+    assert "| not run yet | cannot be told | `fedkl reproduce communication` | 0 of 24 |" in text
+
+
+def test_a_damaged_table_is_refused_and_the_old_page_stays(tmp_path):
+    results = tmp_path / "results"
+    path = table_path(results, EXPERIMENTS["reacher-dynamics"].cases[0], 10)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no table")
+    (tmp_path / "reproduction.md").write_text("old")
+    with pytest.raises(UserError, match="is damaged, or no table of a run"):
+        write_page(results, tmp_path)
+    assert (tmp_path / "reproduction.md").read_text() == "old"
+
+
+def test_finished_runs_are_added_with_the_commit_that_made_them_and_others_are_not(
+    tmp_path, tiny, made_up_run
+):
+    case = EXPERIMENTS["reacher-dynamics"].cases[0]
+    finished = Run(made_up_run(tmp_path / "a"), case, 10)
+    RunDirectory.create(tmp_path / "b", tiny().mapping())
+    begun = Run(tmp_path / "b", case, 11)
+    missing = Run(tmp_path / "c", case, 12)
+    results = tmp_path / "results"
+    added = add_runs(results, Plan("reacher-dynamics"), [finished, begun, missing], "abc123")
+    assert added == ["reacher-dynamics/letter-fedkl-seed10.csv.gz"]
+    log = RunDirectory(finished.path).metrics.read()
+    kept = read_table(results / added[0])
+    assert [row["round"] for row in kept] == [record["round"] for record in log]
+    first = (results / "made-with.csv").read_text()
+    assert "reacher-dynamics/letter-fedkl-seed10.csv.gz,abc123,3." in first
+    # Once more changes nothing.
+    add_runs(results, Plan("reacher-dynamics"), [finished], "abc123")
+    assert (results / "made-with.csv").read_text() == first
+
+
+@pytest.fixture
+def made_up_run(tiny, tmp_path):
+    """Makes a finished run of a world that takes no time."""
+    import fedkl
+
+    def make(path):
+        fedkl.train(tiny(), path)
+        return path
+
+    yield make
+    shutil.rmtree(tmp_path, ignore_errors=True)
