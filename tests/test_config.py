@@ -56,6 +56,8 @@ def test_what_follows_the_paper_has_no_guard_and_coefficients_that_move_freely(n
     c = fedkl.preset(name, algorithm)
     assert not c.learner.guard
     assert c.learner.c2_bounds == (1e-30, 1e30)
+    assert (c.federation.retries, c.federation.max_relative_norm) == (0, 1e30)
+    assert c.federation.max_statistics_factor == np.inf
     if algorithm == "fedkl":
         assert c.algorithm.c1_bounds == (1e-30, 1e30)
 
