@@ -1,5 +1,7 @@
 """What a round begins with, and what one iteration hands to the next."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -96,7 +98,20 @@ def test_what_a_client_sees_with_is_what_was_sent_and_what_it_has_seen_since(sta
     sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
     begun = Start(eqx.tree_at(lambda m: m.observations, model, sent), client, KEY)
     carry = begin(task, begun)
-    assert float(seen_in(begun, carry).mean[0]) == 3
+    assert float(seen_in(task, begun, carry).mean[0]) == 3
     new = Moments(jnp.array(8.0), jnp.zeros(1), jnp.zeros(1))
-    merged = seen_in(begun, carry._replace(observations=new))
+    merged = seen_in(task, begun, carry._replace(observations=new))
     assert (float(merged.count), float(merged.mean[0])) == (12, 1)
+
+
+def test_statistics_from_the_round_stay_what_was_sent(start):
+    task = a_task(FedProx())
+    task = eqx.tree_at(
+        lambda t: t.learner, task, dataclasses.replace(task.learner, statistics_from="round")
+    )
+    model, client = start(task)
+    sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
+    begun = Start(eqx.tree_at(lambda m: m.observations, model, sent), client, KEY)
+    new = Moments(jnp.array(8.0), jnp.zeros(1), jnp.zeros(1))
+    seen = seen_in(task, begun, begin(task, begun)._replace(observations=new))
+    assert (float(seen.count), float(seen.mean[0])) == (4, 3)

@@ -61,6 +61,19 @@ def learnt(critic, value_net, data, learner=LEARNER):
     return batches(task, Policies(policy, policy), value_net, None, data, data.reward)
 
 
+def test_states_are_alike_unless_they_are_discounted():
+    """With a discount of one half, three steps of an episode weigh 1, 1/2 and 1/4."""
+    critic, value_net = CriticSettings(hidden=()), linear(1.0, bias=0.0)
+    policy, fitted = learnt(critic, value_net, an_episode())
+    assert policy.weight.tolist() == fitted.weight.tolist() == [1, 1, 1]
+    discounted = replace(LEARNER, discounted_states=True)
+    policy, fitted = learnt(critic, value_net, an_episode(), discounted)
+    assert policy.weight.tolist() == [1, 0.5, 0.25]
+    assert fitted.weight.tolist() == [1, 1, 1]
+    policy, _ = learnt(critic, value_net, an_episode(terminated_at=1), discounted)
+    assert policy.weight.tolist() == [1, 0.5, 0]
+
+
 TOLD = {
     # Time left is 1, 1/3 and -1/3, and values are observation + 3 * time: 4, 3 and 3, then 0.
     # delta = 1 + 3/2 - 4, 2 + 3/2 - 3, 3 + 0 - 3 = -1.5, 0.5, 0; advantages fold in a quarter each.

@@ -42,7 +42,7 @@ def test_few_clients_are_dots_with_their_numbers_and_many_are_bars():
 
 def test_the_field_has_a_box_for_each_place():
     low = np.repeat([[-0.2, -0.2], [0.0, 0.0]], 3, axis=0)
-    _, figure = labels({}, Field(low, low + 0.2, 0.2))
+    _, figure = labels({}, Field("where targets spawn", low, low + 0.2, 0.2))
     (axes,) = figure.axes
     assert len(axes.patches) == 3  # two boxes and the disc
     assert [text.get_text() for text in axes.texts] == ["3 clients", "3 clients"]

@@ -125,3 +125,18 @@ def test_the_log_shows_what_a_selector_went_by(tiny):
 def test_an_odd_number_of_trajectories_cannot_be_halved(tiny):
     with pytest.raises(UserError, match="must be even, not 7"):
         tiny(**{"heterogeneity.trajectories": 7})
+
+
+def test_clients_that_are_selected_by_weights_weigh_as_much_in_the_federations_average(tiny):
+    """All weight on client 0: it is the federation, and nothing sets it apart."""
+    world = {"world.spread": 1.0, **SMALL}
+    weights = {"selection.name": "weighted", "selection.weights": [1.0, 1e-9, 0.0, 0.0]}
+    alike = Federation(tiny(**world)).measure()
+    weighted = Federation(tiny(**world, **weights)).measure()
+    assert alike.weights is None
+    assert alike.levels()[0].heterogeneity_squared != pytest.approx(0, abs=1e-6)
+    assert weighted.levels()[0].heterogeneity_squared == pytest.approx(0, abs=1e-6)
+    # Among clients without any weight all weigh alike.
+    among = weighted.levels([2, 3])
+    same = alike.levels([2, 3])
+    assert among[2].heterogeneity == same[2].heterogeneity

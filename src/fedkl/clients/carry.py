@@ -97,7 +97,7 @@ def policy_of(model: Model, client: ClientState) -> Policy:
 
 def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
     """How a client acts in an iteration."""
-    return Behaviour(task.learner, carry.policy, seen_in(start, carry), carry.iterations)
+    return Behaviour(task.learner, carry.policy, seen_in(task, start, carry), carry.iterations)
 
 
 def following(
@@ -139,8 +139,12 @@ def begin(task: Task, start: Start) -> Carry:
     )
 
 
-def seen_in(start: Start, carry: Carry) -> Moments | None:
-    return merged(seen_with(start.model, start.client), carry.observations)
+def seen_in(task: Task, start: Start, carry: Carry) -> Moments | None:
+    """The statistics that a client's observations are standardised with in an iteration."""
+    before = seen_with(start.model, start.client)
+    if task.learner.statistics_from == "round":
+        return before
+    return merged(before, carry.observations)
 
 
 def known_rewards(start: Start) -> Moments | None:

@@ -82,7 +82,7 @@ def _ended(task: Task, start: Start, end: Carry, metrics: Metrics) -> Ended:
         travelled=task.learner.learning_rate * end.travelled,
         distance_global=metrics["distance_global"][last],
         sample=end.sample,
-        statistics=seen_in(start, end),
+        statistics=seen_in(task, start, end),
         # No iteration has this number.
         key=jax.random.fold_in(key, task.learner.iterations),
     )

@@ -134,7 +134,7 @@ def improve(
     learner, algorithm = task.learner, task.algorithm
     key = keys_of(start.key, index).policy
     policies = Policies(carry.policy, policy_of(start.model, start.client))
-    seen = seen_in(start, carry)
+    seen = seen_in(task, start, carry)
     observations = _add(carry.observations, cleaned.observation, data.mask)
     rewards = _add(carry.rewards, cleaned.reward, data.mask)
     known = merged(known_rewards(start), rewards)
@@ -174,7 +174,7 @@ def improve(
         "kl_local": measured.kl_local,
         "distance_global": measured.distance_global,
         "guarded": guarded,
-        "steps": jnp.sum(policy_batch.weight),
+        "steps": jnp.sum(critic_batch.weight),
         "train_return": data.mean_return(),
     }
     carried = carry._replace(

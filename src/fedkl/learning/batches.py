@@ -83,6 +83,9 @@ def batches(
         gain = weight * (gain - moments.mean) / statistics.deviation(moments, 1e-8)
     states = flat(observation)
     action = flat(data.action)
+    visited = weight
+    if learner.discounted_states:
+        visited = weight * learner.discount ** flat(data.elapsed())
     previous = policies.previous.network(states)
     policy_batch = PolicyBatch(
         observation=states,
@@ -91,7 +94,7 @@ def batches(
         log_prob=policies.previous.distribution(previous).log_prob(action),
         previous=previous,
         broadcast=policies.broadcast.network(states),
-        weight=weight,
+        weight=visited,
     )
     return policy_batch, critic.CriticBatch(flat(seen_by_critic), flat(target), weight)
 

@@ -48,6 +48,20 @@ class LearnerSettings(eqx.Module):
     standardise_advantages: bool = setting(
         True, "give each batch's advantages mean 0 and deviation 1", static=True
     )
+    discounted_states: bool = setting(
+        False,
+        "weigh a state by discount^t in the policy's objective and divergences, t steps into its "
+        "episode, as the paper's discounted visitation does (false: all states alike)",
+        static=True,
+    )
+    statistics_from: str = setting(
+        "iteration",
+        "observations are standardised by the statistics as they stood before the iteration, or "
+        "before the round: then pi^t is one function for the whole round, and in the first round "
+        "nothing is standardised",
+        choices=("iteration", "round"),
+        static=True,
+    )
     ratio_bounds: tuple[float, float] = setting(
         (0.0, math.inf), "the importance ratio is clipped to this range", infinite=True, low=0
     )

@@ -74,8 +74,11 @@ class Plan:
         return dataclasses.replace(kept, cases=cases)
 
     def runs(self, path: Path) -> list[Run]:
-        """The runs, each once, in the order in which they are trained: tier by tier, the first three
-        seeds of all groups before the others, and in a group seed by seed."""
+        """The runs, each once, in the order in which they are trained.
+
+        Tier by tier, the first three seeds of all groups before the others, and in a group seed by
+        seed.
+        """
         found: dict[Path, Run] = {}
         for experiment in self.experiments():
             for group in dict.fromkeys((c.experiment, c.group) for c in experiment.cases):

@@ -41,11 +41,20 @@ class Measured(NamedTuple):
     """Environment steps that it took, at the most."""
     bytes: int
     """Sent in both directions."""
+    weights: Mapping[int, float] | None = None
+    """q_k of each client; None: all alike."""
 
     def levels(self, clients: Collection[int] | None = None) -> dict[int, Level]:
-        """The level of each client that answered, among these; None: among all."""
+        """The level of each client that answered, among these; None: among all.
+
+        Where all of them weigh nothing they weigh alike.
+        """
         wanted = self.measurements if clients is None else clients
-        return level({c: m for c, m in self.measurements.items() if c in wanted})
+        found = {c: m for c, m in self.measurements.items() if c in wanted}
+        weights = self.weights
+        if weights is not None and not any(weights[c] for c in found):
+            weights = None
+        return level(found, weights)
 
 
 NOTHING = Measured({}, {}, 0, 0)
@@ -113,7 +122,9 @@ def measure(
     sent = len(asked) * size_in_bytes(model)
     came = sum(size_in_bytes(m) for m in found.values())
     steps = answers * work.trajectories * config.world.horizon
-    return Measured(found, refused, steps, sent + came)
+    given = config.selection.client_weights()
+    weights = None if given is None else dict(enumerate(given))
+    return Measured(found, refused, steps, sent + came, weights)
 
 
 def rows(levels: Mapping[int, Level]) -> list[LevelRecord]:

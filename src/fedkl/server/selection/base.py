@@ -48,6 +48,10 @@ class Selector(eqx.Module, Generic[S]):
             UserError: naming the setting and what is allowed.
         """
 
+    def client_weights(self) -> Sequence[float] | None:
+        """q_k: how much each client counts in the federation, of any scale; None: all alike."""
+        return None
+
     def init(self, clients: int) -> S:
         """The state before the first round."""
         return cast(S, ())

@@ -36,6 +36,9 @@ class Weighted(Selector[tuple[()]]):
                 f"(federation.clients_per_round), not {positive}"
             )
 
+    def client_weights(self) -> tuple[float, ...]:
+        return self.weights
+
     def __call__(self, state: tuple[()], round: int, pool: Pool) -> list[int]:
         weights = np.asarray(self.weights)
         able = np.flatnonzero(weights > 0)
