@@ -28,6 +28,28 @@ def test_the_table_has_no_other_claims():
     assert re.findall(r"^\| `(.*?)` \|", TABLE, re.MULTILINE) == [c.name for c in CLAIMS]
 
 
+STATEMENTS = re.findall(
+    r"^\| ((?:Definition|Theorem|Corollary|Remark|Lemma) \d) \| .* \| (.*?) \| ?(.*?) ?\|$",
+    PAGE[PAGE.index("| statement | says that |") :].split("\n\n")[0],
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("number", "names", "verdicts"), STATEMENTS)
+def test_every_statement_has_the_claims_that_check_it_and_their_verdicts(number, names, verdicts):
+    checking = [claim for claim in CLAIMS if claim.source == number]
+    assert re.findall("`(.*?)`", names) == [claim.name for claim in checking]
+    assert verdicts == "; ".join(claim.documented for claim in checking)
+
+
+def test_the_statements_are_those_that_claims_have_for_a_source_and_three_remarks():
+    listed = [number for number, _, _ in STATEMENTS]
+    numbered = {c.source for c in CLAIMS if re.fullmatch(r"[A-Z][a-z]+ \d", c.source)}
+    assert set(listed) - numbered == {"Remark 1", "Remark 3", "Remark 5"}
+    assert numbered <= set(listed)
+    assert len(listed) == len(set(listed)) == 20
+
+
 def test_the_example_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     scope = {}

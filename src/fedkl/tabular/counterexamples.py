@@ -56,6 +56,19 @@ def own_states() -> Family:
     return Family([[0.75, 0.25], [0.0, 1.0]], stay, [first, second], gamma=0.5)
 
 
+def unbounded_level() -> Family:
+    """Two agents, of which the first gets to state 2 only by the second action of state 1.
+
+    Both start in state 1, the second as often in state 2, which nobody leaves and where it alone is
+    rewarded, by 1 and -1. The less often the second action is taken, with probability p, the larger
+    ||B_1||_F is: sqrt(2) (1 + 2p) / 4p. Where it never is taken B_1 does not exist; D_1 B_1 does.
+    """
+    stay_or_go = np.broadcast_to([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]], (2, 2, 2, 2))
+    rewards = np.zeros((2, 2, 2))
+    rewards[1, 1] = [1.0, -1.0]
+    return Family([[1.0, 0.0], [0.5, 0.5]], stay_or_go, rewards, gamma=0.5)
+
+
 def unvisited(family: Family) -> Family:
     """Agent n never visits state n mod |S|: what led it there leads it to the next state instead.
 

@@ -73,6 +73,11 @@ class Step:
         return inner(self.before.global_advantage[..., None, :, :], self.change)
 
     @cached_property
+    def before_each(self) -> Exact:
+        """The exact quantities at pi, with an axis beside that of the local policies in `after`."""
+        return Exact(self.before.family[..., None], self.before.policy[..., None, :, :])
+
+    @cached_property
     def after(self) -> Exact:
         """The exact quantities at every local policy, in every agent's MDP: batch [..., N]."""
         return Exact(self.before.family[..., None], self.local)

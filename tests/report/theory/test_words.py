@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from fedkl.report.theory.answer import answer, notes
-from fedkl.report.theory.claims import _SYMBOLS, by_name, claims, of_the_paper, tally, tightness
+from fedkl.report.theory.claims import (
+    _SYMBOLS,
+    by_name,
+    claims,
+    main_results,
+    of_the_paper,
+    tally,
+    tightness,
+)
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.method import method
 from fedkl.tabular.claims import CLAIMS
@@ -150,7 +158,7 @@ def test_the_method_describes_the_families_that_are_drawn(studies: Studies) -> N
 
 
 def test_the_letters_of_the_main_results_are_explained() -> None:
-    main = [c.statement for c in CLAIMS if re.fullmatch(r"(Theorem|Corollary) \d", c.source)]
+    main = [result.claim.statement for result in main_results(verify(1))]
     said = " ".join([*_SYMBOLS, *_SYMBOLS.values()])
     letters = re.compile(r"\b(?:alpha|beta|delta|eta|eps(?=_)|[A-Za-z]{1,2}(?=_))(?![a-z])")
     used = {letter for statement in main for letter in letters.findall(statement)}

@@ -73,8 +73,8 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def main_results(results: Sequence[Result]) -> list[Result]:
-    """What the paper calls a theorem or a corollary."""
-    return [r for r in results if re.fullmatch(r"(Theorem|Corollary) \d", r.claim.source)]
+    """The theorems and corollaries of the paper's text; Corollary 3 is a tool of its appendix."""
+    return [r for r in results if re.fullmatch(r"Theorem \d|Corollary [12]", r.claim.source)]
 
 
 _SYMBOLS = {
@@ -83,6 +83,7 @@ _SYMBOLS = {
     "pi, pi_n": "the policy that all begin with, and what agent n makes of it; Pi is its matrix",
     "rho_n(s)": "how often agent n is in state s, discounted; D_n is its diagonal matrix",
     "A_n(s,a)": "the advantage of an action for agent n; eps_n is its largest absolute value",
+    "sigma_n": "the largest difference between two advantages in one state, for agent n",
     "AA_n": "the policy advantage of pi_n: sum_s rho_n(s) sum_a pi_n(a|s) A_n(s,a)",
     "M": "the gradient of eta: sum_k q_k D_k A_k",
     "B_n": "how agent n differs from the others, by Definition 1: M over rho_n, less A_n",
@@ -91,6 +92,7 @@ _SYMBOLS = {
     "alpha, beta, delta": "the constants of Corollary 2: alpha is 2 ||B_n||_F, beta grows with "
     "eps_k, delta with the distance between rho_k and rho_n",
     "h_n": "the bound of agent n in Algorithm 1, eq. 22; h2_n is ours, of second order",
+    "K_n, H_n": "the constants of Lemmas 6 and 7, as docs/theory.md gives them",
 }
 """What the letters in the statements are."""
 

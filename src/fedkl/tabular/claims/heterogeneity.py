@@ -31,6 +31,12 @@ def _different_means_positive(sample: Sample) -> Finding:
     return implication(np.broadcast_to(unequal[..., None], positive.shape), positive)
 
 
+def _alike_meets_condition(sample: Sample) -> Finding:
+    at = Exact(alike(sample.at.family), sample.at.policy)
+    level, potential = at.heterogeneity_level, frobenius(at.advantage)
+    return implication(at.largest_advantage > _MARGIN, _clearly_less(level, potential, sample))
+
+
 def _corollary_1_printed(sample: Sample) -> Finding:
     at = sample.at
     fails = _clearly_less(frobenius(at.advantage), at.heterogeneity_level, sample)
@@ -216,6 +222,13 @@ CLAIMS = [
         "without ||B_n||_F < ||A_n||_F no local update improves eta",
         "false",
         _corollary_1_printed,
+    ),
+    Claim(
+        "remark-2",
+        "Remark 2",
+        "agents that are alike have ||B_n||_F < ||A_n||_F unless A_n = 0",
+        "holds",
+        _alike_meets_condition,
     ),
     Claim(
         "corollary-1-bound",

@@ -1,10 +1,10 @@
-"""Claims about the global objective: Corollary 2, Theorems 2 and 3, and vacuity."""
+"""Claims about the global objective: Corollary 2, Theorems 2 and 3, stationarity and vacuity."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedkl.tabular import bounds, objectives
+from fedkl.tabular import bounds, constants, objectives
 from fedkl.tabular.best_response import best_response
 from fedkl.tabular.claims.base import (
     VACUOUS_FROM,
@@ -15,7 +15,7 @@ from fedkl.tabular.claims.base import (
     implication,
     inequality,
 )
-from fedkl.tabular.counterexamples import without_rewards
+from fedkl.tabular.counterexamples import alike, without_rewards
 from fedkl.tabular.distances import differ, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.objectives import Objective
@@ -24,6 +24,8 @@ from fedkl.tabular.validation import FloatArray
 
 # Rounds that move by less are not told from rounds that stay: they depend on the machine.
 _LEAST_MOVE = 1e-9
+# Of what it is compared with, so much is nothing.
+_SMALL = 1e-9
 
 
 def _corollary_2(sample: Sample) -> Finding:
@@ -34,6 +36,21 @@ def _corollary_2(sample: Sample) -> Finding:
 def _corollary_2_corrected(sample: Sample) -> Finding:
     best = _largest(objectives.corrected(sample.at))
     return bound_and_promise(bounds.corollary_2_corrected(sample.step), best, sample)
+
+
+def _constants_of_alike(sample: Sample) -> Finding:
+    at = Exact(alike(sample.at.family), sample.at.policy)
+    c = constants.paper_constant(at)
+    none = constants.alpha(at) <= _SMALL * (1 + at.largest_advantage)
+    same = abs(constants.beta(at, c)[..., None] - c) <= _SMALL * c
+    return implication(np.ones(c.shape, dtype=bool), none & same)
+
+
+def _delta_of_alike(sample: Sample) -> Finding:
+    at = Exact(alike(sample.at.family), sample.at.policy)
+    c = constants.paper_constant(at)
+    positive = constants.delta(at, c) * (1 - at.family.gamma[..., None]) > _SMALL * c
+    return implication(at.largest_advantage > _SMALL, positive)
 
 
 def _theorem_2(sample: Sample) -> Finding:
@@ -89,6 +106,12 @@ def _converges_without_rewards(sample: Sample) -> Finding:
     return implication(sample.step.tv_max > 0, ~alternates)
 
 
+def _only_maximiser(sample: Sample) -> Finding:
+    h = objectives.paper(Exact(without_rewards(sample.at.family), sample.at.policy))
+    largest, other = _largest(h), sample.step.tv_max > 0
+    return implication(other & (largest <= 0), h(sample.step.local) < largest)
+
+
 def _equation_23(sample: Sample) -> Finding:
     return inequality(bounds.equation_23(sample.step), sample)
 
@@ -137,6 +160,20 @@ CLAIMS = [
         _corollary_2_corrected,
     ),
     Claim(
+        "remark-4",
+        "Remark 4",
+        "agents that are alike have alpha = 0 and beta = c, the constant of eq. 12",
+        "holds",
+        _constants_of_alike,
+    ),
+    Claim(
+        "remark-4-delta",
+        "Remark 4",
+        "agents that are alike have delta > 0",
+        "false",
+        _delta_of_alike,
+    ),
+    Claim(
         "theorem-2-average",
         "Theorem 2's proof",
         "eta(sum_n w_n pi_n) - eta >= sum_n w_n h_n(pi_n), any weights",
@@ -163,6 +200,13 @@ CLAIMS = [
         "the policies converge also where no action matters",
         "false",
         _converges_without_rewards,
+    ),
+    Claim(
+        "definition-2",
+        "Definition 2",
+        "where max h_n = 0, pi is the only policy that has it",
+        "false",
+        _only_maximiser,
     ),
     Claim(
         "stationarity",

@@ -9,6 +9,7 @@ from fedkl.tabular.claims.base import Claim, Finding, identity, inequality
 from fedkl.tabular.distances import total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.sampling import Sample
+from fedkl.tabular.step import Step
 
 
 def _performance_difference(sample: Sample) -> Finding:
@@ -24,6 +25,17 @@ def _trace(sample: Sample) -> Finding:
     product = D @ at.advantage @ sample.step.local.swapaxes(-1, -2)
     traces = np.trace(product, axis1=-2, axis2=-1)
     return identity(traces, sample.step.policy_advantage, sample)
+
+
+def _linearity(sample: Sample) -> Finding:
+    at, step, share = sample.at, sample.step, sample.weights
+    other = Step(at, np.roll(step.local, 1, axis=-3))
+    mixed = share[..., None, None] * step.local + (1 - share[..., None, None]) * other.local
+    of_mixture, first, second = (
+        np.stack([moved.policy_advantage, at.agent_returns + moved.policy_advantage], axis=-1)
+        for moved in (Step(at, mixed), step, other)
+    )
+    return identity(of_mixture, share[..., None] * (first - second) + second, sample)
 
 
 def _tv_of_average(sample: Sample) -> Finding:
@@ -69,6 +81,13 @@ CLAIMS = [
         "eta_n rises by at least AA_n - c E[TV], c with 1/(1-gamma)",
         "holds",
         lambda sample: inequality(bounds.cpo_corrected(sample.step), sample),
+    ),
+    Claim(
+        "linearity",
+        "Lemma 1",
+        "AA_n and eta_n + AA_n of a mixture of two policies are the mixtures of theirs",
+        "holds",
+        _linearity,
     ),
     Claim(
         "tv-of-average",
