@@ -63,7 +63,7 @@ USERS = {
     "drawing": {"cli"},
     "progress": {"workers", "cluster", "cli"},
     "report": {"reproduce", "cli"},
-    "tabular": {"cli", "report.theory"},
+    "tabular": {"cli", "report.theory", "reproduce"},
 }
 # The other way round only here, where what is shown asks for its picture: the worlds when they are
 # asked for an artist, and the environment for users of PettingZoo, which nothing imports by itself.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +21,12 @@ from fedkl.reproduce.plan import Plan, Run
 from fedkl.reproduce.results import read_tables, row_of, table_path, write_table
 from fedkl.reproduce.text import as_csv, table
 from fedkl.runs import RunDirectory, explain_os_errors, write_atomically
+from fedkl.tabular.claims import CLAIMS
 
 PAGE = "reproduction.md"
 PICTURES = "images/reproduction"
 _MADE_WITH = "made-with.csv"
+_NUMBERED = re.compile(r"(Definition|Theorem|Corollary|Remark|Lemma) \d+")
 _INTRODUCTION = """# The paper, run again
 
 Every claim of the paper's experiments, what came out here, and a verdict. The runs are of the
@@ -157,7 +160,27 @@ def page(judged: Sequence[Judged]) -> str:
         for name, claim in one.experiment.claims.items()
     ]
     sections = [_section(one) for one in judged if one.finding is not None]
-    return "\n".join([_INTRODUCTION, table(head, rows), "", *sections])
+    return "\n".join([_INTRODUCTION, table(head, rows), "", _theory(), *sections])
+
+
+def _theory() -> str:
+    """What `fedkl theory verify` finds of the paper's numbered statements."""
+    rows = [
+        [claim.source, _plain(claim.statement), claim.documented, f"`{claim.name}`"]
+        for claim in CLAIMS
+        if _NUMBERED.fullmatch(claim.source)
+    ]
+    head = ["statement", "says", "verdict", "claim"]
+    return (
+        "## The theory\n\nThe paper's numbered statements on finite MDPs, checked exactly by "
+        "`fedkl theory verify`, which fails if a verdict is another one; [theory](theory.md) has "
+        f"the proofs, the counterexamples and what is true instead.\n\n{table(head, rows)}\n"
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that may stand in a cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def _progress(one: Judged) -> str:

@@ -1,11 +1,12 @@
-"""The map of step sizes, and the critic that stays on its client."""
+"""The map of step sizes, what saves bytes, and what is won back of the price."""
 
 import numpy as np
 import tables
 
 from fedkl.reproduce import EXPERIMENTS
 from fedkl.reproduce.experiment import FAILS, HOLDS, OPEN
-from fedkl.reproduce.judges.local_critic import judge_local_critic
+from fedkl.reproduce.judges.price import judge_price
+from fedkl.reproduce.judges.saving import judge_saving
 from fedkl.reproduce.judges.step_sizes import judge_step_sizes
 
 MAP, CRITIC = EXPERIMENTS["step-sizes"], EXPERIMENTS["local-critic"]
@@ -49,18 +50,56 @@ def critic_of(local_end, bytes_local):
         sizes = [size] * 60
         curves = {a: [to(end, seed) for seed in range(3)] for a in ("fedkl", "fedavg")}
         runs |= tables.of_group("local-critic", group, curves, bytes_up=sizes, bytes_down=sizes)
-    return judge_local_critic(CRITIC, runs)
+    return judge_saving(CRITIC, runs)
 
 
 def test_a_local_critic_saves_if_it_sends_less_and_ends_as_well():
     finding = critic_of(-8, 50)
     assert tables.verdicts(finding) == {"saves": HOLDS}
-    assert "FedKL sends 50 % less, and its final return changes by 0 [" in (
-        finding.verdicts[0].measured
+    assert finding.verdicts[0].measured.startswith(
+        "FedKL, critic local: 50 % fewer bytes, and the final return changes by 0 ["
     )
     assert tables.verdicts(critic_of(-20, 50)) == {"saves": FAILS}
     assert len(finding.draw().axes[0].lines) == 4
 
 
 def test_without_the_runs_nothing_can_be_told():
-    assert tables.verdicts(judge_local_critic(CRITIC, {})) == {"saves": OPEN}
+    assert tables.verdicts(judge_saving(CRITIC, {})) == {"saves": OPEN}
+
+
+def test_with_regions_only_what_they_send_goes_through_the_global_server():
+    hierarchical = EXPERIMENTS["hierarchical"]
+    curves = {"fedkl": [to(-8, seed) for seed in range(3)]}
+    flat = tables.of_group("hierarchical", "flat", curves)
+    regions = [20 if t % 5 == 4 else 0 for t in range(60)]
+    grouped = tables.of_group(
+        "hierarchical", "regions-5", curves, bytes_up_regions=regions, bytes_down_regions=regions
+    )
+    finding = judge_saving(hierarchical, flat | grouped)
+    # 20 bytes in each of 60 rounds, against 40 in every fifth.
+    assert [row["bytes"] for row in finding.rows] == [1200.0, 480.0]
+    assert "60 % fewer bytes" in finding.verdicts[0].measured
+
+
+def priced(anchored):
+    alike = tables.of_group("price", "alike", {"fedavg": [to(-4, seed) for seed in range(3)]})
+    ends = {"fedavg": -8, "fedkl": -8, "fedkl-anchored": anchored}
+    curves = {a: [to(end, seed) for seed in range(3)] for a, end in ends.items()}
+    return judge_price(EXPERIMENTS["price"], alike | tables.of_group("price", "different", curves))
+
+
+def test_the_price_is_what_differing_clients_cost_and_a_share_of_it_is_won_back():
+    finding = priced(-5)
+    assert tables.verdicts(finding) == {"price": HOLDS}
+    share = {row["algorithm"]: row["won_back"] for row in finding.rows if row["clients"] != "alike"}
+    assert share["fedavg"] is None
+    assert abs(share["fedkl"]) < 1e-9
+    assert abs(share["fedkl-anchored"] - 0.75) < 1e-3
+    assert tables.verdicts(priced(-7)) == {"price": FAILS}
+    assert len(finding.draw().axes) == 2
+
+
+def test_without_the_alike_clients_the_price_is_unknown():
+    curves = {"fedkl-anchored": [to(-5)]}
+    finding = judge_price(EXPERIMENTS["price"], tables.of_group("price", "different", curves))
+    assert tables.verdicts(finding) == {"price": OPEN}

@@ -11,8 +11,9 @@ from fedkl.reproduce.judges.figure_eight import (
     judge_speed,
 )
 from fedkl.reproduce.judges.heterogeneity_level import judge_heterogeneity_level
-from fedkl.reproduce.judges.local_critic import judge_local_critic
 from fedkl.reproduce.judges.negative_potential import judge_negative_potential
+from fedkl.reproduce.judges.price import judge_price
+from fedkl.reproduce.judges.saving import judge_saving
 from fedkl.reproduce.judges.stability import judge_stability
 from fedkl.reproduce.judges.step_sizes import judge_step_sizes
 
@@ -26,6 +27,7 @@ JUDGES: Mapping[str, Judge] = {
     "heterogeneity-level": judge_heterogeneity_level,
     "negative-potential": judge_negative_potential,
     "step-sizes": judge_step_sizes,
-    "local-critic": judge_local_critic,
+    "saving": judge_saving,
+    "price": judge_price,
 }
 """By the name that the table of experiments has."""
