@@ -1,21 +1,33 @@
 # `make demo` and `make test` need only Python 3.11+ and make: the environment is made on the way.
 PYTHON ?= python3
 BIN := .venv/bin
+# uv, where there is one, installs much faster than pip.
+PIP := $(if $(shell command -v uv 2>/dev/null),uv pip install --python $(BIN)/python,$(BIN)/pip install --disable-pip-version-check) --quiet --constraint requirements-lock.txt
 
 .PHONY: env demo docs test test-slow fuzz audit lock lint bench clean
 
 env: .venv/.complete
 
-.venv/.complete: pyproject.toml
+.venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedkl needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
+
+# What the demo needs, in the versions of requirements-lock.txt.
+.venv/.demo: pyproject.toml requirements-lock.txt | .venv/bin/python
+	@echo 'installing fedkl with JAX and matplotlib into .venv: 750 MB'
+	$(PIP) --editable '.[report]'
+	@touch $@
+	@echo 'for the command fedkl: . .venv/bin/activate'
+
+# What all tests need.
+.venv/.complete: pyproject.toml requirements-lock.txt | .venv/bin/python
+	@echo 'installing all extras and what the tests need into .venv: 2.6 GB'
+	$(PIP) --editable '.[dev]'
+	@touch .venv/.demo $@
 	@echo 'for the command fedkl: . .venv/bin/activate'
 
 # Three algorithms on heterogeneous Reacher, side by side; going on where it was stopped.
-demo: env
+demo: .venv/.demo
 	@if [ -f runs/demo/compare.toml ]; then $(BIN)/fedkl resume runs/demo; \
 	else $(BIN)/fedkl compare demo --algorithms fedavg fedkl fedkl-anchored --seeds 1 --jobs 2 --run runs/demo; fi
 
@@ -29,6 +41,7 @@ docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: lint
+	@echo 'all tests but the slow ones, on two cores: about 12 minutes, half an hour of processor time the first time'
 	$(BIN)/pytest -n 2
 
 # Minutes to an hour: what `make test` leaves out.
