@@ -47,7 +47,7 @@ class FederationSettings:
     personal: str = setting(
         NONE,
         "the part of the policy that each client keeps to itself: nothing, what is added to its "
-        "actions, or the last layer",
+        "actions, the last layer, or all of it (each client learns alone)",
         choices=PERSONAL,
     )
     retries: int = setting(
