@@ -21,7 +21,7 @@ from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
 from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import ALL, FEDERATED, NONE
+from fedkl.learning.sharing import ALL, FEDERATED, LOCAL, NONE
 from fedkl.plugins import load_plugin
 from fedkl.runs import RunDirectory, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
@@ -330,6 +330,8 @@ def _check(config: Config) -> None:
     config.algorithm.check(config.learner, config.federation.sharing())
     if config.federation.personal == ALL:
         _check_alone(config)
+    if config.federation.pools_data:
+        _check_pooled(config)
     config.selection.check(n, selected)
     if config.heterogeneity.every or isinstance(config.selection, Measured):
         check_basis(config.federation)
@@ -387,6 +389,26 @@ def _check_alone(config: Config) -> None:
         raise UserError(
             "aggregation must be as it is by default where federation.personal is all: there is "
             "nothing to aggregate"
+        )
+
+
+def _check_pooled(config: Config) -> None:
+    """Where those who train have everybody's data, what they learn must reach everybody."""
+    federation = config.federation
+    if isinstance(config.world, SharedWorld):
+        raise UserError(
+            f"federation.data must be own in the world {config.world.title}: its clients are "
+            "agents of one simulation, and none can be put in another's place"
+        )
+    if federation.personal != NONE:
+        raise UserError(
+            f"federation.personal must be none where federation.data is pooled, not "
+            f"{federation.personal}: what is learnt from everybody's data is for everybody"
+        )
+    if federation.observation_statistics == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where federation.data is "
+            "pooled, not local: who never trains would have none to see with"
         )
 
 
