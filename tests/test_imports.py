@@ -35,6 +35,7 @@ ORDER = [
     "presets",
     "trust",
     "config",
+    "references",
     "provenance",
     "trainable",
     "restoring",

@@ -21,7 +21,7 @@ from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import UserError
 from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import NONE
+from fedkl.learning.sharing import ALL, FEDERATED, LOCAL, NONE
 from fedkl.plugins import load_plugin
 from fedkl.runs import RunDirectory, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
@@ -328,6 +328,10 @@ def _check(config: Config) -> None:
     if isinstance(config.world, Family) and config.world.differences:
         config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
+    if config.federation.personal == ALL:
+        _check_alone(config)
+    if config.federation.pools_data:
+        _check_pooled(config)
     config.selection.check(n, selected)
     if config.heterogeneity.every or isinstance(config.selection, Measured):
         check_basis(config.federation)
@@ -352,6 +356,59 @@ def _check(config: Config) -> None:
         raise UserError(
             f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
             f"exchange models, and this algorithm shares more than a model through the server"
+        )
+
+
+def _check_alone(config: Config) -> None:
+    """Where each client keeps its whole policy, nothing else may reach it from the others."""
+    why = "where federation.personal is all, not {}: each client is to learn alone"
+    federation = config.federation
+    for name, allowed in (
+        ("critic", "local"),
+        ("observation_statistics", "local or none"),
+        ("reward_statistics", "local or none"),
+    ):
+        if (given := getattr(federation, name)) == FEDERATED:
+            raise UserError(f"federation.{name} must be {allowed} {why.format(given)}")
+    if config.algorithm.shares:
+        raise UserError(
+            f"federation.personal must not be all for {config.algorithm.name}, which shares more "
+            "than a policy through the server: each client is to learn alone"
+        )
+    for group in ("learner", "algorithm"):
+        for name, coefficient in getattr(config, group).coefficients().items():
+            if (given := coefficient.across_rounds) == "averaged":
+                key = f"{group}.{name}_across_rounds"
+                raise UserError(f"{key} must be kept or reset {why.format(given)}")
+    if config.learner.personal_iterations:
+        raise UserError(
+            "learner.personal_iterations must be 0 where federation.personal is all: there is "
+            "nothing shared to hold fixed meanwhile"
+        )
+    if config.aggregation.mapping() != build_aggregation({}).mapping():
+        raise UserError(
+            "aggregation must be as it is by default where federation.personal is all: there is "
+            "nothing to aggregate"
+        )
+
+
+def _check_pooled(config: Config) -> None:
+    """Where those who train have everybody's data, what they learn must reach everybody."""
+    federation = config.federation
+    if isinstance(config.world, SharedWorld):
+        raise UserError(
+            f"federation.data must be own in the world {config.world.title}: its clients are "
+            "agents of one simulation, and none can be put in another's place"
+        )
+    if federation.personal != NONE:
+        raise UserError(
+            f"federation.personal must be none where federation.data is pooled, not "
+            f"{federation.personal}: what is learnt from everybody's data is for everybody"
+        )
+    if federation.observation_statistics == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where federation.data is "
+            "pooled, not local: who never trains would have none to see with"
         )
 
 

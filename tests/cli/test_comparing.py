@@ -65,6 +65,74 @@ def test_who_lacks_a_setting_is_trained_once_for_all_its_values(tmp_path, capsys
     assert {f"{cell}-seed0" for cell in by_hand} == {p.name for p in path.iterdir() if p.is_dir()}
 
 
+def made_in(path):
+    """The configs of a comparison's runs, by the name of the cell."""
+    plan = compare.read_plan(path)
+    runs = {run.name.removesuffix("-seed0"): run for run in compare.runs_of(path, plan)}
+    return {name: config.of_run(RunDirectory.open(run)) for name, run in runs.items()}
+
+
+def test_references_are_two_more_cells(tmp_path, capsys, untrained):
+    path = tmp_path / "made"
+    code, _, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", *TINY, "algorithm.d_global=0.1",
+        "--seeds", "1", "--references", "--run", path,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    made = made_in(path)
+    assert [*made] == ["fedkl", "alone", "centralised"]
+    assert [c.algorithm.name for c in made.values()] == ["fedkl", "fedavg", "fedavg"]
+    assert [c.federation.personal for c in made.values()] == ["none", "all", "none"]
+    assert [c.federation.data for c in made.values()] == ["own", "own", "pooled"]
+
+
+def test_references_are_trained_with_what_is_varied_if_they_go_by_it(tmp_path, capsys, untrained):
+    path = tmp_path / "made"
+    code, out, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", *TINY, "--seeds", "1",
+        "--vary", "federation.critic=federated,local", "--vary", "learner.d_local=0.01,0.02",
+        "--references", "alone", "--run", path,
+    )  # fmt: skip
+    assert code == 0
+    assert "alone does not go by federation.critic: it is trained once" in out + err
+    made = made_in(path)
+    alone = [name for name in made if name.startswith("alone")]
+    assert len(made) == 6
+    assert [made[name].learner.d_local for name in alone] == [0.01, 0.02]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["probe-point", "--references", "best"], "invalid choice: 'best'"),
+        (["figure-eight", "--references"], "whose clients are agents of one simulation"),
+    ],
+)
+def test_references_that_cannot_be_are_one_sentence(tmp_path, capsys, given, sentence):
+    path = tmp_path / "made"
+    code, _, err = call(capsys, "compare", *given, "--algorithms", "fedavg", "--run", path)
+    assert code == 2
+    assert sentence in err
+    assert not path.exists()
+
+
+def test_a_comparison_with_references_is_trained_and_reported(tmp_path, capsys):
+    path = tmp_path / "made"
+    code, out, _ = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedavg", *TINY, "--seeds", "1",
+        "--references", "--run", path, "--json",
+    )  # fmt: skip
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert [row["label"] for row in rows] == ["fedavg", "each alone", "centralised"]
+    assert rows[1]["megabytes_down"] == 0
+    steps = {
+        run.name: RunDirectory.open(run).summary()["env_steps"]
+        for run in compare.runs_of(path, compare.read_plan(path))
+    }
+    assert len({*steps.values()}) == 1
+
+
 def test_one_run_is_not_several(tmp_path, monkeypatch):
     said = []
 

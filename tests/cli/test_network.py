@@ -77,6 +77,14 @@ def test_clients_that_share_a_world_cannot_be_served(tmp_path, monkeypatch, caps
     assert list(tmp_path.iterdir()) == []
 
 
+def test_data_that_are_to_be_in_one_place_are_refused_over_a_network(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "serve", "probe-point", "--set", "federation.data=pooled")
+    assert code == 2
+    assert "federation.data must be own over a network, not pooled" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_port_that_is_in_use_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with socket.socket() as listener:

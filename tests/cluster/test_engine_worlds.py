@@ -70,6 +70,13 @@ def test_bits_are_those_of_one_process(cluster, preset):
     assert outcome(config, Ray(config, 2)) == outcome(config)
 
 
+@pytest.mark.parametrize("preset", ["cartpole-gravity", "gym:CartPole-v1"])
+def test_who_has_all_data_has_them_on_every_machine(cluster, preset):
+    pooled = WORLDS["gym:CartPole-v1"] | {"federation.data": "pooled"}
+    config = fedkl.preset(preset, "fedavg", set=SMALL | pooled)
+    assert outcome(config, Ray(config, 2)) == outcome(config)
+
+
 @pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
 def test_a_wide_network_has_the_bits_of_a_process_that_is_pinned_to_one_core(cluster):
     config = fedkl.preset("reacher-init-state", set=SMALL | WIDE)

@@ -418,6 +418,19 @@ def test_who_has_a_personal_part_acts_with_it_here_too(bench, at_once):
     assert [float(actor.biases[-1][0]) for actor in job.actors] == pytest.approx(own, rel=1e-5)
 
 
+def test_who_has_a_whole_policy_of_its_own_acts_with_it_here_too(bench):
+    here = bench(Points(), personal="all", hidden=(3,))
+    for answer in here.train():
+        assert jax.tree.leaves(answer.update.model.policy) == []
+    states = here.states()
+    own = [states[n].personal.network for n in range(3)]
+    here.evaluate(1, True)
+    (job,) = here.jobs[-1]
+    for actor, network in zip(job.actors, own, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, actor.weights, network.weights)
+        jax.tree.map(np.testing.assert_array_equal, actor.biases, network.biases)
+
+
 @pytest.mark.parametrize("anchors", ["normal", "shared"])
 def test_anchors_are_drawn_in_a_shared_world_too(bench, anchors):
     algorithm = FedKLAnchored(anchors=anchors)

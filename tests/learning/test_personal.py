@@ -71,6 +71,12 @@ def test_a_part_says_where_not_what(policy, which):
     )
 
 
+def test_all_of_a_policy_leaves_nothing_to_share(policy):
+    part = personal_part(policy, "all")
+    jax.tree.map(np.testing.assert_array_equal, part, policy)
+    assert jax.tree.leaves(without(policy, part)) == []
+
+
 def test_a_policy_without_hidden_layers_has_a_last_one(policy):
     linear = Policy(PointTarget(), LearnerSettings(hidden=()), jax.random.key(0))
     part = personal_part(linear, "last-layer")

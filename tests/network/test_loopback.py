@@ -109,6 +109,15 @@ def test_the_personal_part_of_a_policy_stays_at_home(tiny, over):
     assert biases == {"update.model.policy.network.biases.0"}
 
 
+def test_a_client_that_learns_alone_sends_its_weight_and_metrics_only(tiny, over):
+    config = tiny(federation__personal="all", federation__rounds=4, **LOCAL)
+    federation, engine = over(config)
+    records = list(federation)
+    assert same_bits(federation.state, here(config).state)
+    assert all(record["rejected"] == [] for record in records)
+    assert {k for k in keys_that_leave(engine) if k.startswith("update.")} == {"update.weight"}
+
+
 def test_a_server_that_goes_back_to_an_older_checkpoint_finds_the_clients_there(tiny, over):
     config = tiny("scaffold", federation__rounds=6, **LOCAL)
     federation, engine = over(config)

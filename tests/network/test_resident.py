@@ -206,6 +206,14 @@ def test_clients_that_share_a_world_cannot_be_alone(tmp_path):
     assert "are in one simulation, which a client of a network cannot run alone" in reply.failure
 
 
+def test_a_client_does_not_train_in_the_worlds_of_others(tiny, tmp_path):
+    values = tiny(federation__data="pooled").mapping()
+    request = read_request(Server(tiny()).request())
+    data = write_request(request._replace(config=tomli_w.dumps(values)))
+    reply = read_reply(Resident(tmp_path, 0).answer(data))
+    assert "federation.data is pooled, and its data stay where they are" in reply.failure
+
+
 def test_files_that_a_server_names_are_not_run(tiny, tmp_path):
     plugin = tmp_path / "theirs.py"
     plugin.write_text("raise RuntimeError('it was run')")

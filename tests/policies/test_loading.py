@@ -136,6 +136,22 @@ def test_a_client_acts_with_its_own_part_of_the_policy(scramble, personal):
         load(made.run.path)
 
 
+def test_a_client_that_learns_alone_acts_with_its_own_policy(scramble):
+    alone = {f"federation__{name}": "local" for name in ("critic", "reward_statistics")}
+    made = scramble(
+        "pendulum",
+        federation__personal="all",
+        federation__observation_statistics="local",
+        algorithm__c1_across_rounds="kept",
+        **alone,
+    )
+    assert_same_actions(load(made.run.path, client=1), made, 1)
+    with pytest.raises(fedkl.UserError, match=r"client 0 of .* has not taken part"):
+        load(made.run.path, client=0)
+    with pytest.raises(fedkl.UserError, match="keeps its policy to itself: say whose"):
+        load(made.run.path)
+
+
 def test_where_clients_keep_nothing_all_have_the_same_policy(scramble):
     made = scramble()
     assert_same_actions(load(str(made.run.path), client=3), made)

@@ -17,7 +17,7 @@ from fedkl.learning.adaptation import Coefficient, check_bounds, towards_target
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Iteration, Local
 from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import FEDERATED, Sharing
+from fedkl.learning.sharing import ALL, FEDERATED, Sharing
 from fedkl.learning.statistics import Moments, correlation, standardise
 from fedkl.settings import setting
 
@@ -92,6 +92,11 @@ class FedKLAnchored(Algorithm):
         return not self.shares
 
     def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
+        if sharing.personal == ALL:
+            raise UserError(
+                f"federation.personal must not be all for {self.name}, which holds clients to each "
+                "other: who learns alone has no others"
+            )
         if sharing.observations != FEDERATED:
             raise UserError(
                 f"federation.observation_statistics must be federated for {self.name}, not "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedkl import compare, config
+from fedkl import compare, config, references
 from fedkl.cli import cluster, console, output
 from fedkl.cli.options import seeds_of, settings_of
 from fedkl.cli.several import say, with_bar
@@ -17,6 +17,7 @@ from fedkl.errors import UserError
 from fedkl.report import load_runs, print_table, records, write_report
 from fedkl.report.pictures import require_matplotlib
 from fedkl.runs import explain_os_errors
+from fedkl.runs.comparison import REFERENCES
 from fedkl.tuning.grid import product_of
 from fedkl.workers import Place
 
@@ -33,29 +34,56 @@ def compare_(options: argparse.Namespace) -> None:
         algorithms=tuple(options.algorithms),
         seeds=seeds,
         jobs=options.jobs,
+        references=_references(options),
         vary=vary,
         lacks=_lacks(options, vary[0]) if vary else {},
     )
 
     def configure(algorithm: str, seed: int, varied: Mapping[str, Any]) -> config.Config:
         chosen = settings | dict(varied)
-        return config.preset(options.preset, algorithm, seed, chosen, options.plugin)
+        if algorithm not in plan.references:
+            return config.preset(options.preset, algorithm, seed, chosen, options.plugin)
+        name = references.ALGORITHM
+        lacking = config.lacks(options.preset, name, chosen, options.plugin)
+        own = {key: value for key, value in chosen.items() if key not in lacking}
+        base = config.preset(options.preset, name, seed, own, options.plugin)
+        return references.MAKE[algorithm](base)
 
     with cluster.place(options) as place:
         compare.create(options.run, plan, configure)
         for algorithm, keys in plan.lacks.items():
-            say(f"{algorithm} has no {', no '.join(keys)}: it is trained once for all values")
+            has_no, joined = "has no", ", no ".join(keys)
+            if algorithm in plan.references:
+                has_no, joined = "does not go by", ", ".join(keys)
+            say(f"{algorithm} {has_no} {joined}: it is trained once for all values")
         _go_on(options.run, place, options)
 
 
-def _lacks(options: argparse.Namespace, varied: Iterable[str]) -> dict[str, list[str]]:
-    """Settings that are varied and that an algorithm does not have, but another one has."""
+def _references(options: argparse.Namespace) -> tuple[str, ...]:
+    """What is asked for by `--references`, which alone stands for all there are."""
+    if options.references is None:
+        return ()
+    chosen = tuple(dict.fromkeys(options.references or REFERENCES))
+    if taken := {*chosen} & {*options.algorithms}:
+        raise UserError(
+            f"--references has a {min(taken)} of its own: give that algorithm another name"
+        )
+    return chosen
+
+
+def _lacks(options: argparse.Namespace, varied: Collection[str]) -> dict[str, list[str]]:
+    """Settings that are varied and that an algorithm does not have, but another one has; or that a
+    reference decides by itself."""
     found = {
         algorithm: config.lacks(options.preset, algorithm, varied, options.plugin)
         for algorithm in options.algorithms
     }
     nobodys = set.intersection(*map(set, found.values()))
     of_others = {name: [key for key in keys if key not in nobodys] for name, keys in found.items()}
+    plain = config.lacks(options.preset, references.ALGORITHM, varied, options.plugin)
+    for name in _references(options):
+        decides = references.DECIDES[name]
+        of_others[name] = [key for key in varied if key in plain or key.startswith(decides)]
     return {name: keys for name, keys in of_others.items() if keys}
 
 

@@ -176,6 +176,11 @@ def _check(serving: Serving, chosen: Config) -> None:
     """
     if isinstance(chosen.world, SharedWorld):
         raise UserError("clients that share one world cannot be on different machines")
+    if chosen.federation.pools_data:
+        raise UserError(
+            "federation.data must be own over a network, not pooled: there clients' data stay "
+            "where they are"
+        )
     if serving.local:
         if serving.port:
             checks.check_port(serving.host, serving.port)

@@ -138,7 +138,7 @@ class Clients:
         if isinstance(config.world, SharedWorld):
             self._site = InSharedWorld(task, first_states(config)[1], opening.at_once)
         else:
-            self._site = Site(task, params_of(config))
+            self._site = Site(task, params_of(config), config.federation.pools_data)
 
     def run(self, work: Work[Any], model: Model, parts: Sequence[Part | Together]) -> Done:
         """Does some parts of a piece of work."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree, UInt32
 
 from fedkl.clients.carry import Start
-from fedkl.clients.sources import Hosted, Source, Traced
+from fedkl.clients.sources import Hosted, PooledHosted, PooledTraced, Source, Traced
 from fedkl.clients.state import ClientState, Model, Task
 from fedkl.clients.work import Work
 from fedkl.engines.base import Failure, Words
@@ -42,7 +42,12 @@ def simulators_of(task: Task) -> Workers | None:
 
 
 def work_alone(
-    work: Work[R], task: Task, asked: Asked, params: PyTree, workers: Workers | None
+    work: Work[R],
+    task: Task,
+    asked: Asked,
+    params: PyTree,
+    workers: Workers | None,
+    pooled: bool = False,
 ) -> tuple[R | Failure, ClientState | None]:
     """A client's answer, and its state afterwards (None: as it was), as NumPy arrays.
 
@@ -52,12 +57,14 @@ def work_alone(
         asked: what the client goes on from.
         params: its row of the world's params.
         workers: as `simulators_of` gives them.
+        pooled: whether it works in the worlds of all clients; `params` are those of all then.
     """
     if workers is None:
-        return jax.device_get(_do_one(work, task, *asked[:2], params, asked.key))
+        return jax.device_get(_do_one(work, task, *asked[:2], params, asked.key, pooled=pooled))
     world = task.world
     assert isinstance(world, SoloWorld)
-    source = Hosted(workers, params, world.horizon, world.truncates)
+    kind = PooledHosted if pooled else Hosted
+    source = kind(workers, params, world.horizon, world.truncates)
     start = Start(asked.model, asked.own, jax.random.wrap_key_data(jnp.asarray(asked.key)))
     try:
         return jax.device_get(work(task, start, source))
@@ -72,11 +79,12 @@ def do(
     own: ClientState,
     params: PyTree,
     key: UInt32[Any, " w"],
+    pooled: bool = False,
 ) -> tuple[Any, ClientState | None]:
     """The work of a client whose world is traced, to be compiled."""
     assert isinstance(task.world, World)
-    source: Source = Traced(task.world, params)
+    source: Source = (PooledTraced if pooled else Traced)(task.world, params)
     return work(task, Start(model, own, jax.random.wrap_key_data(key)), source)
 
 
-_do_one: Callable[..., Any] = jax.jit(do)
+_do_one: Callable[..., Any] = jax.jit(do, static_argnames="pooled")

@@ -29,12 +29,15 @@ class InProcess(Rows):
     take turns with the simulators' processes.
     """
 
-    def __init__(self, task: Task, first: ClientState, params: PyTree, at_once: int) -> None:
+    def __init__(
+        self, task: Task, first: ClientState, params: PyTree, at_once: int, pooled: bool = False
+    ) -> None:
         """Args:
         task: world, algorithm and settings of local training.
         first: every client's state before its first round.
         params: the world's params of all clients, stacked.
         at_once: how many clients are trained in one vmapped call.
+        pooled: whether a client that trains does so in the worlds of all.
 
         Raises:
             UserError: the world's simulator cannot run here.
@@ -42,7 +45,7 @@ class InProcess(Rows):
         super().__init__(first)
         self._task = task
         self._at_once = at_once
-        self._site = Site(task, params)
+        self._site = Site(task, params, pooled)
         on_cpu = jax.default_backend() == "cpu"
         self._threads = ThreadPoolExecutor(len(cores()) if on_cpu else 1)
 

@@ -42,16 +42,18 @@ def width_of(work: Work[Any], task: Task, at_once: int, jobs: Sequence[Job]) -> 
 class Site:
     """The worlds of clients that do not share theirs, with their simulators if they need any."""
 
-    def __init__(self, task: Task, params: PyTree) -> None:
+    def __init__(self, task: Task, params: PyTree, pooled: bool = False) -> None:
         """Args:
         task: world, algorithm and settings of local training.
         params: the world's params of all clients, stacked.
+        pooled: whether a client that trains does so in the worlds of all.
 
         Raises:
             UserError: the world's simulator cannot run here.
         """
         self._task = task
         self._params = jax.device_get(params)
+        self._pooled = pooled
         self.workers = simulators_of(task)
 
     def do(
@@ -71,20 +73,25 @@ class Site:
             states: the clients' own.
             width: as `width_of` says.
         """
+        pooled = self._pooled and isinstance(work, Train)
         if width == 1:
             (job,), (own,) = jobs, states
-            params = jax.tree.map(partial(_row, job.client), self._params)
+            params = self._params_of(job.client, pooled)
             asked = Asked(model, own, job.key)
-            return [work_alone(work, self._task, asked, params, self.workers)]
+            return [work_alone(work, self._task, asked, params, self.workers, pooled)]
         # Padded, so that one compiled shape serves all.
         missing = width - len(jobs)
         full, owns = [*jobs, *[jobs[-1]] * missing], [*states, *[states[-1]] * missing]
-        numbers = np.asarray([job.client for job in full])
-        params = jax.tree.map(partial(_row, numbers), self._params)
+        params = self._params_of(np.asarray([job.client for job in full]), pooled)
         stacked = jax.tree.map(lambda *x: np.stack(x), *owns)
         keys = np.stack([job.key for job in full])
-        done = jax.device_get(_do_many(work, self._task, model, stacked, params, keys))
+        do_many = _do_many_pooled if pooled else _do_many
+        done = jax.device_get(do_many(work, self._task, model, stacked, params, keys))
         return [jax.tree.map(partial(_row, i), done) for i in range(len(jobs))]
+
+    def _params_of(self, clients: int | np.ndarray, pooled: bool) -> PyTree:
+        """The rows of the worlds that some clients work in: their own, or all there are."""
+        return self._params if pooled else jax.tree.map(partial(_row, clients), self._params)
 
     def close(self) -> None:
         """Ends the simulators, if there are any."""
@@ -93,6 +100,9 @@ class Site:
 
 
 _do_many: Callable[..., Any] = jax.jit(jax.vmap(do, in_axes=(None, None, None, 0, 0, 0)))
+_do_many_pooled: Callable[..., Any] = jax.jit(
+    jax.vmap(partial(do, pooled=True), in_axes=(None, None, None, 0, None, 0))
+)
 
 
 def _row(i: int | np.ndarray, x: np.ndarray) -> np.ndarray | np.generic:

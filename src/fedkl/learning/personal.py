@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 
 from fedkl.learning.policy import Policy
-from fedkl.learning.sharing import NONE
+from fedkl.learning.sharing import ALL, NONE
 
 
 def personal_part(policy: Policy, which: str) -> Policy | None:
@@ -23,6 +23,8 @@ def personal_part(policy: Policy, which: str) -> Policy | None:
     """
     if which == NONE:
         return None
+    if which == ALL:
+        return policy
 
     def own(p: Policy) -> list[Any]:
         layer = [p.network.biases[-1], p.network.weights[-1]]

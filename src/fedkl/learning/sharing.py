@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FEDERATED, LOCAL, NONE = "federated", "local", "none"
+FEDERATED, LOCAL, NONE, ALL = "federated", "local", "none", "all"
 
-PERSONAL = (NONE, "action-bias", "last-layer")
+PERSONAL = (NONE, "action-bias", "last-layer", ALL)
 """Which part of the policy may stay on its client: nothing; what is added to every action (or to
-the logits of discrete ones); or all of the last layer."""
+the logits of discrete ones); the last layer; or all of it, so that each client learns alone."""
 
 
 class Sharing(NamedTuple):

@@ -191,6 +191,8 @@ class Stage:
                 f"all clients of the world {world.name} are in one simulation, which a client of a "
                 "network cannot run alone"
             )
+        if config.federation.pools_data:
+            raise RefusalError("federation.data is pooled, and its data stay where they are")
         if isinstance(world, Remote):
             raise RefusalError("it was given no world of its own, and the server has none for it")
         if client >= number:

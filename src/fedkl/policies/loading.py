@@ -43,7 +43,7 @@ class _Settings(NamedTuple):
     def own(self) -> str | None:
         """What of a policy each client keeps to itself."""
         if self.personal != "none":
-            return "a part of the policy"
+            return "its policy" if self.personal == "all" else "a part of the policy"
         return "statistics of its observations" if self.statistics == "local" else None
 
 

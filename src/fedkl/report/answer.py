@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedkl.report.groups import Group, drawn, worlds
+from fedkl.report.groups import Group, drawn, judged, worlds
 from fedkl.report.labels import telling
 from fedkl.report.runs import LoadedRun
 from fedkl.report.settings_view import differing, flat
@@ -22,7 +22,16 @@ _ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true med
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """One or two sentences: what ended best, by how much, and how far to trust it."""
+    """A few sentences: what ended best, by how much, how far to trust it, and what it is seen
+    against."""
+    verdict, own = _verdict(judged(groups)), {group.label for group in judged(groups)}
+    others = [group for group in groups if group.label not in own and group.evaluated]
+    against = few([f"{group.label} {_ended(group)}" for group in others])
+    return f"{verdict} For reference: {against}." if others else verdict
+
+
+def _verdict(groups: Sequence[Group]) -> str:
+    """What ended best, by how much, and how far to trust it."""
     groups = [group for group in groups if group.evaluated]
     if not groups:
         return "No round has been evaluated yet, so there is no return to report."
@@ -62,13 +71,15 @@ def answer(groups: Sequence[Group]) -> str:
 
 
 def _alone(group: Group) -> str:
-    ended = (
-        f"{group.label} ended with a return of {_with_interval(estimate(group.finals()))} "
-        f"after {_count(group.last_round, 'round')}"
-    )
+    ended = f"{group.label} {_ended(group)}"
     if len(group.counted) == 1:
         return f"{ended}, in one run; how much that varies between seeds, one run cannot tell."
     return f"Over {_seeds([group])}, {ended}."
+
+
+def _ended(group: Group) -> str:
+    reached = _with_interval(estimate(group.finals()))
+    return f"ended with a return of {reached} after {_count(group.last_round, 'round')}"
 
 
 def _with_interval(value: Estimate) -> str:
@@ -85,11 +96,11 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 
 def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
-    """The probability that a run of the first algorithm ends above one of each other.
+    """The probability that a run of the first algorithm ends above one of each other algorithm.
 
     Only of algorithms with two seeds or more, evaluated up to the same round as the first.
     """
-    groups = [group for group in groups if group.evaluated and len(group.counted) > 1]
+    groups = [group for group in judged(groups) if group.evaluated and len(group.counted) > 1]
     if not groups or len(worlds(groups)) > 1:
         return []
     first = groups[0]
@@ -153,6 +164,7 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
 
 def _unequal_settings(runs: Sequence[LoadedRun]) -> list[str]:
     """The settings that differ although neither the algorithm nor the seed explains it."""
+    runs = [run for run in runs if run.reference is None] or runs
     configs = [flat(run.config) for run in runs]
     # What labels name is no secret, and what an algorithm alone has is its own.
     named = ["seed", *telling(configs)]

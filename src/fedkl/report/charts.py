@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedkl.report.groups import Group, Series
+from fedkl.report.groups import Group, Series, judged
 from fedkl.report.pictures import Drawing
 from fedkl.report.plotting import (
     Line,
@@ -35,6 +35,7 @@ MOST_PANELS = 6  # each has all others behind it: with more a page is heavy and 
 _ACROSS = 2
 _PANEL_HEIGHT, _PANELS_WIDTH = 1.85, 6.2
 _DASHES = (0, (4, 2))
+_REFERENCE_WIDTH = 1.3
 
 
 class Mark(NamedTuple):
@@ -94,6 +95,8 @@ class _Content(NamedTuple):
     groups: Sequence[Group]
     lines: Sequence[Line]
     dashed: Sequence[Line]
+    references: Sequence[Line]
+    """What the others are seen against, in every panel."""
 
     @property
     def together(self) -> bool:
@@ -109,11 +112,13 @@ def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing |
         chart: what to draw.
         caption: to which a sentence is added where there is a close-up.
     """
-    lines = lines_of(groups, chart.series, chart.over)
+    every = lines_of(groups, chart.series, chart.over)
+    lines = [line for line in every if line.dashes == "-"]
     if not lines:
         return None
-    dashed = [] if chart.dashed is None else lines_of(groups, chart.dashed[0], chart.over)
-    content = _Content(chart, groups, lines, dashed)
+    dashed = [] if chart.dashed is None else lines_of(judged(groups), chart.dashed[0], chart.over)
+    references = [line for line in every if line.dashes != "-"]
+    content = _Content(chart, groups, lines, dashed, references)
     room = _room(content) if chart.cut else None
     cut = room is not None and room[2] is not None
     panels = _panels(content, cut)
@@ -121,7 +126,8 @@ def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing |
     traces: list[Trace] = []
     for panel, own in zip(panels, axes, strict=True):
         _draw(own, panel, content)
-        traces += [Trace(own, line.name, line.colour, line.x, line.summary) for line in panel.lines]
+        shown = (*panel.lines, *references)
+        traces += [Trace(own, line.name, line.colour, line.x, line.summary) for line in shown]
     _limits(panels, axes, content, room)
     _labels(panels, axes, chart)
     if cut and room is not None:
@@ -134,7 +140,8 @@ def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing |
 def _room(content: _Content) -> tuple[float, float, float | None]:
     """The range of the close-up, and the most extreme value beyond it."""
     chart = content.chart
-    drawn = [line.values for line in (*content.lines, *content.dashed)]
+    lines = (*content.lines, *content.dashed, *content.references)
+    drawn = [line.values for line in lines]
     low, high, extreme = room_for(
         content.groups, chart.series, drawn, chart.cut, [mark.value for mark in chart.marks]
     )
@@ -183,6 +190,8 @@ def _draw(axes: Axes, panel: _Panel, content: _Content) -> None:
     alone = bool(panel.behind)
     for line in panel.lines:
         draw_line(axes, line, chart.width, spread=content.together or alone)
+    for line in content.references:
+        draw_line(axes, line, _REFERENCE_WIDTH, spread=False)
     shown = {line.name for line in panel.lines}
     dashed = chart.dashed[1] if chart.dashed else ""
     for line in content.dashed if content.together or alone else ():

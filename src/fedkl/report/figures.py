@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedkl.report.charts import MOST_PANELS, Chart, Mark, draw_chart
-from fedkl.report.groups import MOST_POINTS, Group, Series, drawn
+from fedkl.report.groups import MOST_POINTS, Group, Series, drawn, judged
 from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import MOST_SEEDS, canvas, label_axes
+from fedkl.report.plotting import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
@@ -42,18 +42,19 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
         The pictures by name.
     """
     groups = drawn(groups)
+    own = judged(groups)  # references are drawn where the axis shows returns
     with matplotlib_style():
         drawings = {
             "learning_curves": _learning_curves(groups, target),
             "worst_client": _worst_client(groups),
             "client_spread": _client_spread(groups),
             "client_returns": _client_returns(groups),
-            "return_by_megabytes": _return_by_megabytes(groups),
-            "kl_local": _kl_local(groups),
-            "distance_global": _distance_global(groups),
-            **_coefficients(groups),
-            "guarded": _trouble(groups, "guarded"),
-            "rejected": _trouble(groups, "rejected"),
+            "return_by_megabytes": _return_by_megabytes(own),
+            "kl_local": _kl_local(own),
+            "distance_global": _distance_global(own),
+            **_coefficients(own),
+            "guarded": _trouble(own, "guarded"),
+            "rejected": _trouble(own, "rejected"),
         }
         alike = (
             ("worst_client", "client_spread", "client_returns") if _clients_alike(groups) else ()
@@ -87,7 +88,7 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
         unfinished=True,
     )
     caption = "Return of the policy with its own exploration noise, averaged over clients."
-    if len(groups) <= MOST_PANELS:
+    if len(judged(groups)) <= MOST_PANELS:
         caption = (
             "Return of the policy with its own exploration noise (solid) and with the mean action "
             "(dashed), averaged over clients."
@@ -118,18 +119,19 @@ def _client_spread(groups: Sequence[Group]) -> Drawing | None:
 
 
 def _client_returns(groups: Sequence[Group]) -> Drawing | None:
-    found = {
-        group.label: [np.sort(clients.returns) for clients in group.client_returns()]
+    found = [
+        (group, [np.sort(clients.returns) for clients in group.client_returns()])
         for group in groups
         if group.evaluated
-    }
-    most = max((returns.size for runs in found.values() for returns in runs), default=0)
+    ]
+    most = max((returns.size for _, runs in found for returns in runs), default=0)
     if not most:
         return None
     figure, axes = canvas()
-    shades = colours(group.label for group in groups)
+    shades = shades_of(groups)
     traces = []
-    for label, runs in found.items():
+    for group, runs in found:
+        label, dashes = group.label, dashes_of(group, groups)
         colour = shades[label]
         for returns in runs if len(runs) <= MOST_SEEDS else ():
             ranked = _thinned(returns, returns.size)
@@ -140,7 +142,7 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
             middle = iqm(np.stack([_thinned(returns, fewest) for returns in runs]))
             ranks = np.linspace(1, most, middle.size)
             mark = "o" if middle.size <= 40 else ""
-            axes.plot(ranks, middle, color=colour, marker=mark, ms=4.5, label=label)
+            axes.plot(ranks, middle, color=colour, ls=dashes, marker=mark, ms=4.5, label=label)
             traces.append(Trace(axes, label, colour, ranks, middle[None, :]))
     label_axes(axes, "mean return, final rounds", "clients, from the worst off to the best off")
     sampled = any(run.sample_sizes for group in groups for run in group.counted)

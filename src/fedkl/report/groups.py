@@ -64,6 +64,11 @@ class Group:
     left_out: tuple[LoadedRun, ...]
 
     @property
+    def reference(self) -> str | None:
+        """What others are seen against, if it is that (see `LoadedRun.reference`)."""
+        return self.counted[0].reference
+
+    @property
     def finished(self) -> bool:
         """True if the statistics are those of finished runs."""
         return all(run.finished for run in self.counted)
@@ -114,6 +119,11 @@ def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
     """The runs by what they are called, in the order in which that first appears."""
     labels = dict.fromkeys(run.label for run in runs)
     return [_group(label, [run for run in runs if run.label == label]) for label in labels]
+
+
+def judged(groups: Sequence[Group]) -> list[Group]:
+    """Those that are compared as algorithms: all but references, if there are others."""
+    return [group for group in groups if group.reference is None] or list(groups)
 
 
 def worlds(groups: Sequence[Group]) -> list[str]:

@@ -11,6 +11,7 @@ from fedkl.texts import plain, short_keys
 _ALGORITHM, _WORLD = "algorithm.name", "world.name"
 _NO_DIFFERENCE = ("seed", "preset", "plugins", "tuned_on", "checkpoint.")
 """What says nothing about results, or is what runs of one group differ in; groups end in a dot."""
+ALONE, CENTRALISED = REFERENCES = ("each alone", "centralised")
 _LONG = 40
 """Characters of a value beyond which a label has its number instead."""
 
@@ -47,18 +48,46 @@ def _splits(groups: Sequence[str], texts: Sequence[str]) -> bool:
     return any(len(found - {""}) > 1 for found in seen.values())
 
 
+def reference(config: Mapping[str, Any]) -> str | None:
+    """What a run is called that others are seen against: one of `REFERENCES`, or None."""
+    federation = config.get("federation")
+    if not isinstance(federation, Mapping):
+        return None
+    if federation.get("personal") == "all":
+        return ALONE
+    pooled = federation.get("data") == "pooled" and federation.get("clients_per_round") == 1
+    return CENTRALISED if pooled else None
+
+
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What to call each of some runs, given their configs; those of a group are called the same.
+
+    A reference differs from the others by design, so it is told apart from its like alone.
 
     Example:
         >>> configs = [{"algorithm": {"name": "fedkl", "d_global": d}, "seed": 1} for d in (1, 2)]
         >>> labels(configs)
         ['fedkl d_global=1', 'fedkl d_global=2']
     """
-    entries = [flat(config) for config in configs]
-    keys = [key for key in telling(entries) if key != _ALGORITHM]
+    kinds = [reference(config) for config in configs]
+    found = [""] * len(configs)
+    for kind in dict.fromkeys(kinds):
+        places = [place for place, other in enumerate(kinds) if other == kind]
+        same = _labels([flat(configs[place]) for place in places], kind)
+        for place, label in zip(places, same, strict=True):
+            found[place] = label
+    return found
+
+
+def _labels(entries: Sequence[Mapping[str, Any]], kind: str | None) -> list[str]:
+    """What to call runs of one kind: references of the same name, or runs that are none."""
+    differs = telling(entries)
+    keys = [key for key in differs if key != _ALGORITHM]
     short = short_keys(keys)
-    names = [[str(entry.get(_ALGORITHM, ""))] for entry in entries]
+    names = [[kind] if kind else [] for _ in entries]
+    if kind is None or _ALGORITHM in differs:
+        for name, entry in zip(names, entries, strict=True):
+            name.append(str(entry.get(_ALGORITHM, "")))
     for key in keys:
         texts = [plain(entry[key]) if key in entry else "" for entry in entries]
         if any(len(text) > _LONG for text in texts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkl.report.charts import MOST_PANELS, TOGETHER
-from fedkl.report.groups import MOST_POINTS, Group, drawn
+from fedkl.report.groups import MOST_POINTS, Group, drawn, judged
 from fedkl.report.plotting import MOST_SEEDS
 from fedkl.report.statistics import RESAMPLES, final_window, settling
 
@@ -16,7 +16,7 @@ def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> s
         return ""
     if given:
         return "as asked for."
-    if len(groups) == 1:
+    if len(judged(groups)) == 1:
         return (
             "where the algorithm itself ended (but no lower than half-way from the first to the "
             "highest value of its curve)."
@@ -33,7 +33,8 @@ def legend(groups: Sequence[Group]) -> str:
         "In all figures a colour is an algorithm. Thin lines are seeds, the thick line is the "
         "interquartile mean over seeds, and the band is its 95 % bootstrap interval."
     )
-    groups = drawn(groups)
+    everything = drawn(groups)
+    groups = judged(everything)
     if len(groups) > MOST_PANELS:
         text = (
             "In all figures a colour is an algorithm, and a line the interquartile mean over its "
@@ -48,6 +49,11 @@ def legend(groups: Sequence[Group]) -> str:
         )
     if TOGETHER < len(groups) <= MOST_PANELS:
         text += " Where an algorithm has a panel of its own, the others are grey in it."
+    if len(groups) < len(everything):
+        text += (
+            " Grey dashes are references, which are not judged: each client alone, or all data in "
+            "one place."
+        )
     text += " Point at a line, or use the arrow keys, to read its values."
     if any(run.rounds.size > MOST_POINTS for group in groups for run in group.counted):
         text += (

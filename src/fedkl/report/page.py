@@ -27,11 +27,12 @@ from fedkl.report.markup import (
 )
 from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
+from fedkl.report.plotting import shades_of
 from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.settings_view import differing, flat, shown
 from fedkl.report.shell import Page, filled
 from fedkl.report.statistics import Estimate
-from fedkl.report.style import MUTED, colours, themed
+from fedkl.report.style import MUTED, themed
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
 from fedkl.texts import few
 
@@ -118,7 +119,7 @@ def _command(directory: Path, target: float | None, sources: Sequence[Path] | No
 def _shades(groups: Sequence[Group]) -> dict[str, str]:
     """The colour that each group has in the figures; grey if it is not there."""
     grey = dict.fromkeys((group.label for group in groups), MUTED)
-    return grey | colours(group.label for group in drawn(groups))
+    return grey | shades_of(drawn(groups))
 
 
 def _title(runs: Sequence[LoadedRun]) -> str:

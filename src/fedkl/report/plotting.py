@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedkl.report.groups import Curves, Group, Series, aligned
+from fedkl.report.groups import Curves, Group, Series, aligned, judged
 from fedkl.report.statistics import FloatArray, interval
-from fedkl.report.style import colours, robust_range
+from fedkl.report.style import REFERENCES, colours, robust_range
 from fedkl.report.table import minus
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Line(NamedTuple):
         values: a row for each seed, shape (seeds, points).
         iqm: over the seeds, shape (points,).
         bounds: the ends of its 95 % interval, if there are seeds enough.
+        dashes: of the line; those of algorithms have none.
     """
 
     name: str
@@ -38,11 +39,26 @@ class Line(NamedTuple):
     values: FloatArray
     iqm: FloatArray
     bounds: tuple[FloatArray, FloatArray] | None
+    dashes: Any = "-"
 
     @property
     def summary(self) -> FloatArray:
         """The IQM, and below it the ends of its interval if it has one."""
         return np.stack([self.iqm, *(self.bounds or ())])
+
+
+def shades_of(groups: Sequence[Group]) -> dict[str, str]:
+    """The colour of each algorithm, by its label; references are grey."""
+    own = judged(groups)
+    grey = {g.label: REFERENCES[g.reference][0] for g in groups if g.reference is not None}
+    return grey | colours(group.label for group in own)
+
+
+def dashes_of(group: Group, groups: Sequence[Group]) -> Any:
+    """How the line of a group is drawn among others."""
+    if group.reference is None or any(group is other for other in judged(groups)):
+        return "-"
+    return REFERENCES[group.reference][1]
 
 
 def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None) -> list[Line]:
@@ -53,7 +69,7 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
         series: the quantity.
         over: what the x axis shows instead of rounds.
     """
-    shades = colours(group.label for group in groups)
+    shades = shades_of(groups)
     found = []
     for group in groups:
         full = group.curves(series)
@@ -67,7 +83,8 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
             x = Curves(full.rounds, common).thinned().values.mean(axis=0)
         shade = shades[group.label]
         bounds = interval(curves.values)
-        found.append(Line(group.label, shade, x, curves.values, curves.iqm, bounds))
+        dashes = dashes_of(group, groups)
+        found.append(Line(group.label, shade, x, curves.values, curves.iqm, bounds, dashes))
     return found
 
 
@@ -95,7 +112,8 @@ def draw_line(axes: Axes, line: Line, width: float = 1.8, spread: bool = True) -
         for values in line.values if len(line.values) <= MOST_SEEDS else ():
             axes.plot(line.x, values, color=line.colour, lw=0.6, alpha=0.4, zorder=1.5)
     mark = "o" if line.x.size <= _FEW_POINTS else ""
-    axes.plot(line.x, line.iqm, color=line.colour, lw=width, marker=mark, ms=4, label=line.name)
+    style = {"color": line.colour, "lw": width, "ls": line.dashes, "marker": mark, "ms": 4}
+    axes.plot(line.x, line.iqm, label=line.name, **style)
 
 
 def room_for(

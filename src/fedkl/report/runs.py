@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedkl.errors import UserError
-from fedkl.report.labels import labels
+from fedkl.report.labels import labels, reference
 from fedkl.report.statistics import FloatArray, IntArray
 from fedkl.runs import MetricsLog, RunDirectory, checkpoint_files
 from fedkl.runs.checkpoint_files import DamagedError, GoneError
@@ -68,6 +68,11 @@ class LoadedRun:
     def name(self) -> str:
         """The name of the run directory."""
         return self.path.resolve().name
+
+    @property
+    def reference(self) -> str | None:
+        """What it is called if others are seen against it and it is not judged; else None."""
+        return reference(self.config)
 
     @property
     def planned_rounds(self) -> int | None:

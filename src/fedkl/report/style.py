@@ -24,6 +24,7 @@ _KNOWN = {
     "fmarl": PURPLE,
     "scaffold": SKY,
 }
+_GREY = "#8c96a1"
 _SPARE = (BLACK, BROWN, "#6A51A3", "#7F7F7F")
 
 INK = "#1f2933"
@@ -33,6 +34,9 @@ EDGE = "#b8c0c9"
 BEHIND = "#c9d0d7"  # lines of other algorithms
 SHADE = "#eef1f4"  # what a close-up shows
 _PAPER = "#ffffff"
+
+REFERENCES = {"each alone": (_GREY, (0, (7, 3))), "centralised": (MUTED, (0, (4, 1.5, 1, 1.5)))}
+"""Colour and dashes of what the others are seen against."""
 
 # The page names these, so that it can have others in the dark; files keep them as they are.
 _NAMED = {

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from fedkl import tables
-from fedkl.report.groups import Group, aligned, grouped, worlds
+from fedkl.report.groups import Group, aligned, grouped, judged, worlds
 from fedkl.report.labels import telling
 from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.settings_view import flat
@@ -78,7 +78,7 @@ def target_of(groups: Sequence[Group]) -> float | None:
     None while nothing has been evaluated, and where the runs are of different worlds: no return
     means the same in all of them.
     """
-    groups = [group for group in groups if group.evaluated]
+    groups = [group for group in judged(groups) if group.evaluated]
     if not groups or len(worlds(groups)) > 1:
         return None
     curves = [group.curves("return_mean").iqm for group in groups]
@@ -277,7 +277,11 @@ def _after(rows: Sequence[Row]) -> str:
 
 def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedRun]) -> list[str]:
     lines = []
-    several = worlds(grouped(runs))
+    groups = grouped(runs)
+    own = [group.label for group in judged(groups)]
+    if against := [group.label for group in groups if group.label not in own]:
+        lines.append(f"For reference, not judged: {few(against)}.")
+    several = worlds(groups)
     if len(several) > 1:
         lines.append(f"Different worlds ({few(several)}): returns are not comparable.")
     if all(row.final is None for row in rows):

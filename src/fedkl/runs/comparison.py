@@ -3,6 +3,7 @@
 compare.toml                 the plan; a directory that has it is a comparison
 ALGORITHM-seedS/             a run for each algorithm and each seed of the plan
 ALGORITHM-KEY=VALUE-seedS/   likewise, where settings are varied
+REFERENCE-seedS/             and for each reference
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fedkl.runs import files, strict_toml
 from fedkl.settings import build, setting
 from fedkl.texts import described, folder_name
 
+REFERENCES = ("alone", "centralised")
+"""What a federation may be compared with: each client alone, and all data in one place."""
 _PLAN = "compare.toml"
 
 
@@ -31,6 +34,7 @@ class Plan:
     algorithms: tuple[str, ...] = setting((), "the algorithms compared")
     seeds: tuple[int, ...] = setting((), "the seeds each is trained with", low=0)
     jobs: int = setting(1, "how many runs go on at a time", low=1)
+    references: tuple[str, ...] = setting((), "references trained beside them")
     vary: tuple[Mapping[str, Any], ...] = ()
     """Settings by dotted name that each algorithm is trained with, one after the other; nothing:
     with those of the preset alone."""
@@ -39,9 +43,10 @@ class Plan:
     values."""
 
     def cells(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """What is trained with every seed: an algorithm and settings, by the name of its runs."""
+        """What is trained with every seed: an algorithm or a reference, and settings, by the name
+        of its runs."""
         found: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        for algorithm in self.algorithms:
+        for algorithm in (*self.algorithms, *self.references):
             for varied in self.vary or ({},):
                 without = self.lacks.get(algorithm, ())
                 settings = {key: value for key, value in varied.items() if key not in without}
@@ -62,7 +67,7 @@ def is_comparison(path: Path) -> bool:
 def write_plan(path: Path, plan: Plan) -> None:
     """Makes a directory a comparison, all at once."""
     values = dataclasses.asdict(plan)
-    for name in ("vary", "lacks"):
+    for name in ("vary", "lacks", "references"):
         if not values[name]:
             del values[name]
     files.write_atomically(path / _PLAN, tomli_w.dumps(values).encode())
@@ -73,8 +78,9 @@ def read_plan(path: Path, names_only: bool = False) -> Plan:
 
     Args:
         path: the directory.
-        names_only: True for the lists of algorithms, seeds and settings alone, as far as there are
-            any; whatever else the file holds is passed over, so that one made by hand can be read.
+        names_only: True for the lists of algorithms, references, seeds and settings alone, as far
+            as there are any; whatever else the file holds is passed over, so that one made by hand
+            can be read.
 
     Raises:
         UserError: the file cannot be read, or is not a plan.
@@ -82,7 +88,8 @@ def read_plan(path: Path, names_only: bool = False) -> Plan:
     file = path / _PLAN
     values = strict_toml.read(file)
     if names_only:
-        named = {name: values.get(name) for name in ("algorithms", "seeds", "vary", "lacks")}
+        names = ("algorithms", "references", "seeds", "vary", "lacks")
+        named = {name: values.get(name) for name in names}
         values = {name: value for name, value in named.items() if isinstance(value, list | dict)}
     vary, lacks = values.pop("vary", []), values.pop("lacks", {})
     if not isinstance(vary, list) or not all(isinstance(settings, dict) for settings in vary):

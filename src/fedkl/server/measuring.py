@@ -12,7 +12,7 @@ from fedkl.clients.state import Model
 from fedkl.engines import Engine, Failure, Job
 from fedkl.errors import UserError
 from fedkl.heterogeneity import Level, Measurement, level, problem_with_measurement
-from fedkl.learning.sharing import LOCAL
+from fedkl.learning.sharing import ALL, LOCAL
 from fedkl.randomness import Purpose, key_for, words_for, words_of
 from fedkl.server.settings import FederationSettings
 
@@ -64,8 +64,14 @@ def check_basis(federation: FederationSettings) -> None:
     """Whether what clients measure is in a basis that all share.
 
     Raises:
-        UserError: each would compute its features from observations of a scale of its own.
+        UserError: each would compute its features from observations of a scale of its own, or has
+            a policy of its own.
     """
+    if federation.personal == ALL:
+        raise UserError(
+            "federation.personal must not be all where the level of heterogeneity is measured: it "
+            "is that of clients that share a policy"
+        )
     if federation.observation_statistics == LOCAL:
         raise UserError(
             "federation.observation_statistics must be federated or none where the level of "

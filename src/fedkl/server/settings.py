@@ -9,6 +9,7 @@ from fedkl.settings import setting
 
 WHERE = (FEDERATED, LOCAL)
 STATISTICS = (*WHERE, NONE)
+OWN, POOLED = "own", "pooled"
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,14 @@ class FederationSettings:
     personal: str = setting(
         NONE,
         "the part of the policy that each client keeps to itself: nothing, what is added to its "
-        "actions, or the last layer",
+        "actions, the last layer, or all of it (each client learns alone)",
         choices=PERSONAL,
+    )
+    data: str = setting(
+        OWN,
+        "own: each client trains in its own world; pooled: whoever trains collects its episodes in "
+        "the worlds of all, as a centralised learner would (in a simulation only)",
+        choices=(OWN, POOLED),
     )
     retries: int = setting(
         1,
@@ -100,6 +107,11 @@ class FederationSettings:
     def selected(self) -> int:
         """Clients that are asked in a round."""
         return self.clients_per_round + self.extra
+
+    @property
+    def pools_data(self) -> bool:
+        """Whether a client that trains does so in the worlds of all."""
+        return self.data == POOLED
 
     def sharing(self) -> Sharing:
         """Who keeps which part of the model."""

@@ -86,7 +86,7 @@ def local_engine(config: Config) -> Engine:
     at_once = trained_at_once(config, on_cpu=jax.default_backend() == "cpu")
     if isinstance(world, SharedWorld):
         return InSharedWorld(task, client, at_once)
-    return InProcess(task, client, params_of(config), at_once)
+    return InProcess(task, client, params_of(config), at_once, config.federation.pools_data)
 
 
 def limits_of(config: Config, model: Model, client: ClientState) -> Limits:

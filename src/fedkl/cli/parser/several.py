@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedkl.cli.parser import shared
 from fedkl.cli.parser.base import Commands, adder
+from fedkl.runs.comparison import REFERENCES
 
 
 def add(commands: Commands) -> None:
@@ -30,6 +31,14 @@ def add(commands: Commands) -> None:
         metavar="KEY=V,V",
         help="settings to compare too, for each algorithm; those of one --vary move together, "
         "several are multiplied",
+    )
+    sub.add_argument(
+        "--references",
+        nargs="*",
+        choices=REFERENCES,
+        metavar="NAME",
+        help="train for reference, too: alone (each client by itself), centralised (all data in "
+        "one place); without a NAME both, with FedAvg's local training and as many steps",
     )
     shared.add_several(sub, first_seed=0)
     shared.add_formats(sub)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Int, PRNGKeyArray, PyTree, Shaped
 
 from fedkl.arrays import Array
 from fedkl.clients.acting import Behaviour, actors, seeds_of
@@ -15,6 +15,7 @@ from fedkl.clients.sources.base import Recording
 from fedkl.errors import UserError
 from fedkl.learning.trajectories import Trajectories
 from fedkl.simulators.actors import Actor
+from fedkl.simulators.base import Seed
 from fedkl.simulators.episodes import Columns, Job
 from fedkl.simulators.pool import Workers
 
@@ -54,25 +55,28 @@ class Hosted:
         """One episode with what pictures are drawn from."""
         (job,) = self._jobs(behaviour, [self._horizon], key)
         (episode,) = self._workers.run([job._replace(pictures=True)])
-        return recording(episode, 0, self._params)
+        return recording(episode, 0, job.params)
 
     def _jobs(self, behaviour: Behaviour, lengths: Sequence[int], key: PRNGKeyArray) -> list[Job]:
         stacked, words = _plan(behaviour, key)
         (seed,) = seeds_of(words)
         seeds = [seed.fold(column) for column in range(len(lengths))]
         (actor,) = actors(stacked, [[s.fold(1) for s in seeds]])
-        most, fewest = (-(-len(seeds) // columns) for columns in COLUMNS_IN_A_JOB)
-        number = min(most, max(fewest, self._workers.number))
-        parts = [slice(p[0], p[-1] + 1) for p in np.array_split(np.arange(len(seeds)), number)]
         return [
             Job(
-                seeds=tuple(seeds[part]),
-                actors=[actor._replace(seeds=actor.seeds[part])],
-                lengths=tuple(lengths[part]),
-                params=self._params,
+                seeds=tuple(seeds[column] for column in part),
+                actors=[actor._replace(seeds=tuple(actor.seeds[column] for column in part))],
+                lengths=tuple(lengths[column] for column in part),
+                params=params,
             )
-            for part in parts
+            for part, params in self._parts(len(seeds), seed)
         ]
+
+    def _parts(self, columns: int, seed: Seed) -> list[tuple[Int[np.ndarray, " c"], PyTree]]:
+        """The columns of each job, and the params of their world."""
+        most, fewest = (-(-columns // number) for number in COLUMNS_IN_A_JOB)
+        jobs = min(most, max(fewest, self._workers.number))
+        return [(part, self._params) for part in np.array_split(np.arange(columns), jobs)]
 
     def _run(self, jobs: list[Job]) -> Trajectories:
         done = self._workers.run(jobs)

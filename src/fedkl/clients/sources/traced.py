@@ -33,8 +33,9 @@ class Traced(eqx.Module):
             key: for everything random in it.
         """
         reset_key, step_key = jax.random.split(key)
-        state, observation = jax.vmap(self.world.reset, in_axes=(None, 0))(
-            self.params, jax.random.split(reset_key, episodes)
+        params, axis = self._params_of(episodes, key)
+        state, observation = jax.vmap(self.world.reset, in_axes=(axis, 0))(
+            params, jax.random.split(reset_key, episodes)
         )
 
         def one_step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
@@ -44,8 +45,8 @@ class Traced(eqx.Module):
             observation = jnp.where(alive[:, None], observation, 0.0)
             action = behaviour(observation, act_key)
             next_state, next_observation, reward, terminated = jax.vmap(
-                self.world.step, in_axes=(None, 0, 0, 0)
-            )(self.params, state, action, jax.random.split(world_key, episodes))
+                self.world.step, in_axes=(axis, 0, 0, 0)
+            )(params, state, action, jax.random.split(world_key, episodes))
             reward = jnp.where(alive, reward, 0.0)
             seen = (observation, action, reward, terminated & alive, alive)
             return (next_state, next_observation, alive & ~terminated), seen
@@ -77,16 +78,17 @@ class Traced(eqx.Module):
         """Columns without gaps: after an end the next episode begins."""
         if not self.world.terminates:
             return self.collect(behaviour, columns, key)
-        reset = jax.vmap(self.world.reset, in_axes=(None, 0))
-        step = jax.vmap(self.world.step, in_axes=(None, 0, 0, 0))
+        params, axis = self._params_of(columns, key)
+        reset = jax.vmap(self.world.reset, in_axes=(axis, 0))
+        step = jax.vmap(self.world.step, in_axes=(axis, 0, 0, 0))
         reset_key, step_key = jax.random.split(key)
 
         def one_step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
             state, observation = carry
             act_key, world_key, again_key = jax.random.split(key, 3)
             action = behaviour(observation, act_key)
-            moved = step(self.params, state, action, jax.random.split(world_key, columns))
-            new = reset(self.params, jax.random.split(again_key, columns))
+            moved = step(params, state, action, jax.random.split(world_key, columns))
+            new = reset(params, jax.random.split(again_key, columns))
             over = moved.terminated
             goes_on = jax.tree.map(
                 lambda a, b: jnp.where(over.reshape(-1, *[1] * (a.ndim - 1)), a, b),
@@ -95,10 +97,14 @@ class Traced(eqx.Module):
             )
             return goes_on, (observation, action, moved.reward, over)
 
-        start = reset(self.params, jax.random.split(reset_key, columns))
+        start = reset(params, jax.random.split(reset_key, columns))
         keys = jax.random.split(step_key, self.world.horizon)
         (_, last), (observation, action, reward, over) = jax.lax.scan(one_step, start, keys)
         return Trajectories(observation, action, reward, over, jnp.ones_like(over), last)
+
+    def _params_of(self, columns: int, key: PRNGKeyArray) -> tuple[PyTree, int | None]:
+        """The params of each column's world, and the axis along which columns have their own."""
+        return self.params, None
 
     def record(self, behaviour: Act, key: PRNGKeyArray) -> Recording:
         """One episode with all its states, to the horizon."""

@@ -101,8 +101,8 @@ class Chain(eqx.Module):
         for number, (name, kind) in enumerate(PARTS.items()):
             known = getattr(model, name)
             sent = [getattr(updates[c].model, name) for c in clients]
-            if known is None:
-                parts[name] = None
+            if not jax.tree.leaves(known):
+                parts[name] = known  # all of it stays on the clients, or nobody has it
             elif kind is Kind.NETWORK:
                 points = _points(sent)
                 own = jax.random.fold_in(key, number) if self._may_draw else key
@@ -110,10 +110,8 @@ class Chain(eqx.Module):
                     points = self._transformed(points, _points([known])[0], clients, own)
                 reduced = _like(known, self._reduced(points, weights))
                 parts[name], state[name] = self._stepped(known, reduced, state.get(name), own)
-            elif kind is Kind.COEFFICIENTS and known:
-                parts[name] = _like(known, self._reduced(_points(sent), weights))
             elif kind is Kind.COEFFICIENTS:
-                parts[name] = known
+                parts[name] = _like(known, self._reduced(_points(sent), weights))
             elif kind is Kind.MOMENTS:
                 parts[name] = self._merged(known, sent)
         return Aggregated(Model(**parts), {n: s for n, s in state.items() if s is not None})
@@ -201,7 +199,7 @@ class Chain(eqx.Module):
 
 def _networks(model: Model) -> dict[str, PyTree]:
     parts = {n: getattr(model, n) for n, kind in PARTS.items() if kind is Kind.NETWORK}
-    return {n: part for n, part in parts.items() if part is not None}
+    return {n: part for n, part in parts.items() if jax.tree.leaves(part)}
 
 
 def _points(parts: list[PyTree]) -> Float[np.ndarray, "k p"]:
