@@ -27,14 +27,13 @@ def table(returns, **columns):
 
 
 def of_group(experiment, group, curves, **columns):
-    """Tables of a group's cases: of each algorithm, a list of returns for each seed."""
+    """Tables of a group's cases: of each algorithm or reference, returns for each seed."""
     return {
         case.name: {
-            10 + i: table(returns, **columns) for i, returns in enumerate(curves[algorithm])
+            10 + i: table(returns, **columns) for i, returns in enumerate(curves[case.kind])
         }
         for case in EXPERIMENTS[experiment].cases
-        for algorithm in [case.algorithm]
-        if case.group == group and algorithm in curves
+        if case.group == group and case.kind in curves
     }
 
 

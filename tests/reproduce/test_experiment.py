@@ -18,6 +18,8 @@ CASES = [case for one in EXPERIMENTS.values() for case in one.cases if case.expe
 def test_every_case_is_a_config_of_its_algorithm_with_seeds_that_nothing_was_chosen_on(case):
     config = Plan(case.experiment).configure(case, case.seeds[0])
     assert config.algorithm.name == case.algorithm
+    assert (config.federation.personal == "all") == (case.reference == "alone")
+    assert (config.federation.data == "pooled") == (case.reference == "centralised")
     assert config.federation.rounds == case.rounds
     assert case.seeds == tuple(range(FIRST_SEED, FIRST_SEED + len(case.seeds)))
     assert not {*case.seeds} & {*config.tuned_on}

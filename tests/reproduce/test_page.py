@@ -35,7 +35,11 @@ def test_the_page_has_a_row_for_each_claim_and_a_figure_for_each_experiment_that
             assert f"| {claim} |" in text
     assert [p.name for p in (out / "images/reproduction").iterdir()] == ["reacher-dynamics.png"]
     assert "(images/reproduction/reacher-dynamics.png)" in text
-    assert "| not run yet | cannot be told | `fedkl reproduce communication` | 0 of 24 |" in text
+    planned = sum(len(case.seeds) for case in EXPERIMENTS["communication"].cases)
+    assert (
+        f"| not run yet | cannot be told | `fedkl reproduce communication` | 0 of {planned} |"
+        in text
+    )
 
 
 def test_a_damaged_table_is_refused_and_the_old_page_stays(tmp_path):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedkl import references
 from fedkl.reproduce.results import Row
 from fedkl.runs import strict_toml
 from fedkl.texts import described, folder_name
@@ -34,8 +35,6 @@ class Case(NamedTuple):
 
     name: str
     """What their directories and tables are called, before the seed."""
-    label: str
-    """In figures and tables of its group."""
     group: str
     title: str
     """Of its group."""
@@ -51,6 +50,13 @@ class Case(NamedTuple):
     """Whose case it is."""
     tier: int
     """Where all experiments are run, those of the first tier come first."""
+    reference: str = ""
+    """What it is instead of a federation, if it is none: a name in `fedkl.references`."""
+
+    @property
+    def kind(self) -> str:
+        """What it is called in its group, beside its grid: the algorithm, or the reference."""
+        return self.reference or self.algorithm
 
 
 class Verdict(NamedTuple):
@@ -128,8 +134,7 @@ def read_experiments() -> dict[str, Experiment]:
 def _cases(experiment: str, table: Mapping[str, Any]) -> list[Case]:
     return [
         Case(
-            name=folder_name(group["name"], algorithm, *described(varied)),
-            label=" ".join([algorithm, *described(varied)]),
+            name=folder_name(group["name"], reference or algorithm, *described(varied)),
             group=group["name"],
             title=group["title"],
             preset=group["preset"],
@@ -140,9 +145,13 @@ def _cases(experiment: str, table: Mapping[str, Any]) -> list[Case]:
             seeds=tuple(range(FIRST_SEED, FIRST_SEED + group["seeds"])),
             experiment=experiment,
             tier=group["tier"],
+            reference=reference,
         )
         for group in table.get("groups", ())
-        for algorithm in group["algorithms"]
+        for algorithm, reference in (
+            *((algorithm, "") for algorithm in group["algorithms"]),
+            *((references.ALGORITHM, name) for name in group.get("references", ())),
+        )
         for varied in _combinations(group.get("grid", {}))
     ]
 

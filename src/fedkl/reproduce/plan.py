@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from fedkl import config, workers
+from fedkl import config, references, workers
 from fedkl.compare import refuse_seen_seeds
 from fedkl.errors import UserError
 from fedkl.report.pictures import save_figure
@@ -96,7 +96,8 @@ class Plan:
             UserError: a setting that was given is wrong.
         """
         settings = {"federation.rounds": case.rounds} | {**case.settings, **self.settings}
-        return config.preset(case.preset, case.algorithm, seed, settings)
+        federation = config.preset(case.preset, case.algorithm, seed, settings)
+        return references.MAKE[case.reference](federation) if case.reference else federation
 
 
 def run_name(case: Case, seed: int) -> str:

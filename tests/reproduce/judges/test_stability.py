@@ -90,3 +90,16 @@ def test_a_run_that_gave_up_stays_where_it_was():
     (row,) = judge_stability(EXPERIMENT, short).rows
     assert row["rounds"] == 60
     assert row["final_return"] == pytest.approx((-8 + RISES[19]) / 2, rel=1e-4)
+
+
+def test_references_are_drawn_in_grey_dashes_and_have_a_row():
+    runs = tables.of_group(
+        "reacher-init-state",
+        "guarded",
+        {"fedkl": STEADY[:3], "alone": FALLS[:3], "centralised": STEADY[:3]},
+    )
+    finding = judge_stability(EXPERIMENT, runs)
+    assert [row["algorithm"] for row in finding.rows] == ["fedkl", "alone", "centralised"]
+    lines = {line.get_label(): line for line in finding.draw().axes[0].lines}
+    assert lines["each alone"].get_linestyle() == "--"
+    assert lines["centralised"].get_linestyle() != "-"

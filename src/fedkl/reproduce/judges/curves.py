@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedkl.report.labels import ALONE, CENTRALISED
 from fedkl.report.plotting import round_ticks
 from fedkl.report.statistics import FloatArray, final_window, iqm
-from fedkl.report.style import MUTED, colours
+from fedkl.report.style import MUTED, REFERENCES, colours
 from fedkl.reproduce.experiment import Case, Experiment, Rows, Runs
 from fedkl.reproduce.results import column
 
@@ -25,8 +26,10 @@ NAMES = {
     "fedprox": "FedProx",
     "fmarl": "FMARL",
     "scaffold": "SCAFFOLD",
+    "alone": ALONE,
+    "centralised": CENTRALISED,
 }
-"""Of algorithms, as people write them."""
+"""Of algorithms and references, as people write them."""
 
 
 class Curves(NamedTuple):
@@ -38,8 +41,8 @@ class Curves(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the algorithm, as people write it."""
-        return NAMES.get(self.case.algorithm, self.case.algorithm)
+        """Of the algorithm or the reference, as people write it."""
+        return NAMES.get(self.case.kind, self.case.kind)
 
     def finals(self) -> FloatArray:
         """The mean over the last tenth of the rounds, of each seed."""
@@ -49,8 +52,8 @@ class Curves(NamedTuple):
 def curves_of(
     experiment: Experiment, runs: Runs, group: str, quantity: str = "return_mean"
 ) -> dict[str, Curves]:
-    """The curves of a group's cases that have been run, by algorithm; a run that gave up stays
-    where it was.
+    """The curves of a group's cases that have been run, by algorithm or reference; a run that gave
+    up stays where it was.
 
     Args:
         experiment: whose.
@@ -59,7 +62,7 @@ def curves_of(
         quantity: a column of the tables.
     """
     return {
-        case.algorithm: case_curves(case, runs[case.name], quantity)
+        case.kind: case_curves(case, runs[case.name], quantity)
         for case in experiment.cases
         if case.group == group and runs.get(case.name)
     }
@@ -107,18 +110,19 @@ def draw_curves(panels: Sequence[Panel], ylabel: str, marks: Iterable[float] = (
     """
     from matplotlib.figure import Figure
 
+    every = [curves for panel in panels for curves in panel.curves]
     across = 1 if len(panels) == 1 else 2
     down = -(-len(panels) // across)
     figure = Figure(figsize=(5.6 if across == 1 else 9.2, 2.9 * down + 0.5), layout="constrained")
-    shades = colours(dict.fromkeys(c.case.algorithm for p in panels for c in p.curves))
-    floor = min(float(np.median(c.values[:, 0])) for p in panels for c in p.curves)
-    ceiling = max(float(c.values.max()) for p in panels for c in p.curves)
+    shades = colours(c.name if c.case.reference else c.case.algorithm for c in every)
+    floor = min(float(np.median(c.values[:, 0])) for c in every)
+    ceiling = max(float(c.values.max()) for c in every)
     margin = 0.04 * (ceiling - floor)
     listed: dict[str, Line2D] = {}
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(down, across, number)
         for curves in panel.curves:
-            _draw(axes, curves, shades[curves.case.algorithm])
+            _draw(axes, curves, shades)
             listed.setdefault(curves.name, axes.get_lines()[-1])
         for mark in marks:
             axes.axhline(mark, color=MUTED, lw=0.8, ls=":")
@@ -137,8 +141,14 @@ def draw_curves(panels: Sequence[Panel], ylabel: str, marks: Iterable[float] = (
     return figure
 
 
-def _draw(axes: Axes, curves: Curves, colour: str) -> None:
+def _draw(axes: Axes, curves: Curves, shades: Mapping[str, str]) -> None:
     x = np.arange(1, curves.values.shape[1] + 1)
+    if curves.case.reference:
+        colour, dashes = REFERENCES[curves.name]
+        middle = iqm(curves.values)
+        axes.plot(x, middle, color=colour, ls=dashes, lw=1.3, label=curves.name)
+        return
+    colour = shades[curves.case.algorithm]
     for values in curves.values:
         axes.plot(x, values, color=colour, lw=0.6, alpha=0.45)
     axes.plot(x, iqm(curves.values), color=colour, lw=1.8, label=curves.name)

@@ -69,7 +69,7 @@ def judge_communication(experiment: Experiment, runs: Runs) -> Finding:
             sent = np.cumsum(column(table_rows, "bytes_up") + column(table_rows, "bytes_down"))
             rows.append(
                 {
-                    "algorithm": case.algorithm,
+                    "algorithm": case.kind,
                     "seed": seed,
                     "rounds": int(reached[0]) + 1 if reached.size else None,
                     "bytes": float(sent[reached[0]]) if reached.size else None,
@@ -189,7 +189,7 @@ def _space(main: dict[str, Curves]) -> Verdict:
 def _row(curves: Curves) -> dict[str, Any]:
     final = estimate(curves.finals())
     return {
-        "algorithm": curves.case.algorithm,
+        "algorithm": curves.case.kind,
         "seeds": len(curves.seeds),
         "rounds": curves.values.shape[1],
         "final_return": final.value,

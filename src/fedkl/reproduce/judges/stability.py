@@ -61,7 +61,7 @@ def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
 def _row(curves: Curves) -> dict[str, Any]:
     final, fallen = estimate(curves.finals()), [collapses(v) for v in curves.values]
     return {
-        "algorithm": curves.case.algorithm,
+        "algorithm": curves.case.kind,
         "seeds": len(curves.seeds),
         "rounds": curves.values.shape[1],
         "final_return": final.value,
