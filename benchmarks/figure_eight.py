@@ -79,16 +79,10 @@ def bare_step(simulation: Simulation) -> float:
 
 
 def full_step(simulation: Simulation, job: Job) -> float:
-    """Seconds of processor time that a step of training takes, with all that belongs to it."""
-    actors = Actors(job.actors, job.lengths)
-    seen = simulation.reset(job.seeds[0])
-    kept = []
+    """Seconds of processor time that a step of training takes, with all that belongs to it: an
+    episode as a worker runs it, from its reset to the arrays that are sent."""
     start = time.process_time()
-    for i in range(HORIZON):
-        action = actors(seen[:, None], i)[:, 0]
-        step = simulation.step(action)
-        seen = step.observation
-        kept.append((action, step))
+    run_job([simulation], job)
     return (time.process_time() - start) / HORIZON
 
 

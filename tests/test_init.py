@@ -77,9 +77,27 @@ def test_a_wide_network_has_the_same_bits_on_one_core_and_on_two_and_waits_for_n
     assert run(WIDE, two, PJRT_NPROC="1") != free  # else it is no test
 
 
-def test_a_narrow_network_has_the_same_bits_with_one_thread():
+EIGHT = """
+import hashlib, jax, numpy as np, fedkl
+fedkl.compilation.enable_cache()
+settings = {
+    "federation.rounds": 1, "evaluation.episodes": 1, "learner.iterations": 2, "learner.epochs": 1,
+}
+with fedkl.Federation(fedkl.preset("figure-eight", set=settings)) as federation:
+    list(federation)
+    leaves = jax.tree.leaves(federation.state.model)
+print(hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest())
+"""
+"""The figure-eight's critic, 256 and 256 wide, values 1,500 states and learns from them."""
+BROAD = TRAINS.replace("WIDTH", "512").replace("MINIBATCH", "64")
+
+
+@pytest.mark.parametrize("program", [NARROW, BROAD, EIGHT], ids=["narrow", "broad", "eight"])
+def test_minibatches_of_64_have_the_same_bits_with_any_number_of_threads(program):
+    """What `fedkl.workers.threads_matter` goes by."""
     where = ",".join(map(str, cores()[:2]))
-    assert run(NARROW, where, PJRT_NPROC="1") == run(NARROW, where, PJRT_NPROC=None)
+    bits = {run(program, where, PJRT_NPROC=threads) for threads in ("1", "2", "8")}
+    assert len(bits) == 1
 
 
 SOLVED = """

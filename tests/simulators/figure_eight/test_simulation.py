@@ -183,6 +183,96 @@ def test_the_first_observation_by_hand(road):
 # Drivers.
 
 
+def driver_model(simulation, i):
+    """What a human's speed is to become, by the formula and SUMO's own leader; None in a junction.
+
+    (Treiber et al. 2000; numbers as Flow has them.)
+    """
+    vehicle, name = simulation._sumo.vehicle, simulation._names[i]
+    if vehicle.getLaneID(name).startswith(":"):
+        return None
+    v, leader = vehicle.getSpeed(name), vehicle.getLeader(name, 100.0)
+    pull = 0.0
+    if leader and leader[0]:
+        wanted = 2 + max(0, v + v * (v - vehicle.getSpeed(leader[0])) / (2 * math.sqrt(1.5)))
+        pull = (wanted / (leader[1] + 2.5)) ** 2
+    return max(0, v + 0.1 * (1 - (v / 30) ** 4 - pull))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 3.0])
+def test_humans_are_told_what_the_driver_model_says_of_sumos_own_leaders(sim, commands, mean):
+    humans = [i for i in range(14) if sim.placement[i] == "h"]
+    borders = np.array([lane.start for lane in sim._network.lanes])
+    asked, leader = [], sim._leader
+    sim._leader = lambda name, sight: asked.append(name) or leader(name, sight)
+    random = np.random.default_rng(3)
+    compared = 0
+    for _ in range(600):
+        expected = {i: driver_model(sim, i) for i in humans}
+        x = sim.x
+        commands.clear()
+        sim.step(random.normal(mean, 1, (7, 1)).astype(np.float32))
+        for i in humans:
+            if np.abs(x[i] - borders).min() > 1e-6:  # there rounding decides
+                compared += 1
+                assert commands.get(i) == pytest.approx(expected[i], abs=1e-6)
+    assert compared > 4000
+    # SUMO is asked before crossings, and where the next vehicle is hardly in sight.
+    assert 0 < len(asked) < compared / 3
+
+
+def test_where_the_next_crossing_begins_by_hand(sim):
+    """After 30 m of `bottom`, and after the first crossing (9.4), `top` (30), `upper_ring` (141.37)
+    and `right` (30), with corners of 0.1 m; from there on it is the first one again."""
+    until = {
+        lane.edge: end
+        for lane, end in zip(sim._network.lanes, sim._clear_until, strict=True)
+        if not lane.internal
+    }
+    assert until == pytest.approx(
+        {
+            **dict(bottom=30.0, top=240.97, upper_ring=240.97, right=240.97),
+            **dict(left=LOOP + 30, lower_ring=LOOP + 30),
+        }
+    )
+    assert {end for lane, end in zip(sim._network.lanes, sim._clear_until, strict=True)
+            if lane.internal} == {0.0}  # fmt: skip
+
+
+def test_steps_for_a_job_are_those_of_the_environment(road):
+    """`step_all` writes where it is told; everything else is `step`."""
+    actions = np.random.default_rng(0).normal(1, 1, (100, 7, 1, 1)).astype(np.float32)
+    road.reset(Seed((1,)))
+    by_step = [road.step(action[:, 0]) for action in actions]
+    road.reset(Seed((1,)))
+    following = np.empty((7, 1, 6), np.float32)
+    for action, step in zip(actions, by_step, strict=True):
+        outcomes = road.step_all([road], [0], action, following)
+        assert outcomes == ([step.reward], [])
+        assert np.array_equal(following[:, 0], step.observation)
+
+
+def test_a_crash_in_a_job_ends_everybodys_episode(sim):
+    sim._teleports = lambda: 1
+    following = np.empty((7, 1, 6), np.float32)
+    assert sim.step_all([sim], [0], STAND[:, None], following) == ([0.0], [(0, True, False)])
+    assert np.isfinite(following).all()
+
+
+@pytest.mark.parametrize("placement", ["h" * 13 + "r", "r" * 14])
+def test_one_agent_alone_and_no_human_at_all_can_drive(placement):
+    worker = Worker()
+    worker.open(Recipe(f"{Simulation.__module__}:Simulation", {"placement": placement}))
+    try:
+        agents = placement.count("r")
+        assert worker.ask("reset", Seed((0,))).shape == (agents, 6)
+        step = worker.ask("step", np.ones((agents, 1), np.float32))
+    finally:
+        worker.close()
+    assert step.observation.shape == (agents, 6)
+    assert 0 < step.reward < 0.1
+
+
 def test_a_human_who_stands_accelerates_by_the_driver_model(sim, commands):
     """Vehicle 2 or 4, on a ring or before it, stands 23.768 m or so behind its leader."""
     sim.step(STAND)

@@ -26,6 +26,8 @@ RADIUS = 30.0
 SPEED_LIMIT = 30.0
 LOOP = ("bottom", "top", "upper_ring", "right", "left", "lower_ring")
 """The edges in the order in which a vehicle drives them."""
+CROSSINGS = ("bottom", "right")
+"""Those at whose end the roads cross; at the others' one road goes on."""
 
 MISSING = "the figure-eight needs SUMO; install it with `pip install -e '.[sumo]'`"
 # The road from the bottom has the right of way at the crossing.
