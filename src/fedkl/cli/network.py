@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import socket
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.link import Link
 from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.serving import FOLDER, KEYS, Serving
+from fedkl.network.flower.serving import FOLDER, Serving
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.requests import new_federation
 from fedkl.processes import be_deaf, ended_by_signals
@@ -203,16 +204,18 @@ def _serving_it(
     run: RunDirectory, serving: Serving, engine: Flower, chosen: Config
 ) -> Iterator[None]:
     """Clients are connected inside the block, and nothing of Flower's is left after it."""
-    # What Flower writes there, it would write through links.
+    # What others write there, they would write through links.
     files.refuse_links(run.path / FOLDER)
     folder = (run.path / FOLDER).resolve()
     asking.private_folder(folder)
     own = serving.keys
-    if serving.local:
-        own = folder / KEYS
-        keys.make(own, serving.local)
-        serving = serving._replace(port=serving.port or _free_port())
     with ended_by_signals(), contextlib.ExitStack() as stack:
+        if serving.local:
+            # Keys that lie in a run's directory could be those of whoever made it.
+            new = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedkl-"))
+            own = Path(new) / "keys"
+            keys.make(own, serving.local)
+            serving = serving._replace(port=serving.port or _free_port())
         link = _link(folder, serving, own)
         stack.callback(link.stop)
         try:

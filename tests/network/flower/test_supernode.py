@@ -24,9 +24,11 @@ from pathlib import Path
 child = subprocess.Popen(["/bin/sleep", "60"]).pid
 print("SuperNode ID: 1" if DO != "refused" else "[code: 2004] Failed to activate", flush=True)
 signal.signal(signal.SIGTERM, signal.SIG_IGN if DO == "deaf" else signal.SIG_DFL)
-told = {"arguments": sys.argv[1:], "environment": dict(os.environ), "child": child}
-Path("told.new").write_text(json.dumps(told))
-os.rename("told.new", "told")
+told = {"arguments": sys.argv[1:], "environment": dict(os.environ), "child": child,
+        "cwd": os.getcwd()}
+where = Path(sys.argv[3]).parent
+(where / "told.new").write_text(json.dumps(told))
+os.rename(where / "told.new", where / "told")
 if DO == "refused":
     sys.exit(1)
 time.sleep(60)
@@ -84,8 +86,8 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     assert made.problem() is None
     made.start()
     found = told(made)
-    parent, folder, *arguments = found["arguments"]
-    assert (int(parent), folder) == (os.getpid(), str(tmp_path / "state" / "flower"))
+    parent, folder, apps, *arguments = found["arguments"]
+    assert (int(parent), apps) == (os.getpid(), str(tmp_path / "state" / "flower" / "apps.log"))
     assert arguments[:4] == ["--superlink", "127.0.0.1:9", "--host", "127.0.0.1"]
     assert arguments[6:] == [
         *("--root-certificates", str(tmp_path / "ca.crt")),
@@ -97,7 +99,12 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     names = {path.name for path in Path(folder, "bin").iterdir()}
     assert names >= {"flower-superexec", "flwr-clientapp", "flwr-agentapp"}
     assert environment["FEDKL_PATH"].startswith(str(Path(sys.executable).parent))
-    assert environment["FLWR_HOME"].startswith(folder)
+    # Nothing that it reads or runs lies where somebody could have put it before.
+    assert not Path(folder).is_relative_to(tmp_path / "state")
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    assert environment["FLWR_HOME"] == f"{folder}/home"
+    assert found["cwd"] == folder
+    assert {path.name for path in made.log.parent.iterdir()} == {"supernode.log", "told"}
     monkeypatch.setenv(place_file.VARIABLE, environment[place_file.VARIABLE])
     # Without a process to watch, the client ends with the one that started it.
     assert place_file.read_place() == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
@@ -105,6 +112,8 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     assert made.connected()
     assert made.problem() is None
     assert made.log.stat().st_mode & 0o777 == 0o600
+    made.stop()
+    assert not Path(folder).exists()
 
 
 def test_without_an_authority_there_is_neither_tls_nor_a_key(node):

@@ -27,7 +27,8 @@ def command():
     sys.exit(int(sys.argv[1]))
 
 commands = {"flwr-clientapp": command, "flower-superexec": lambda: sys.stdin.read() and 1 / 0}
-print(zygote.start(Path(sys.argv[1]), commands, "flower-superexec"), flush=True)
+folder = Path(sys.argv[1])
+print(zygote.start(folder, folder / zygote.LOG, commands, "flower-superexec"), flush=True)
 assert not {"jax", "equinox"} & sys.modules.keys()
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""Runs `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER [ARGUMENT ...]`.
+"""Runs `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER LOG [ARG ...]`.
 
 It is Flower's own command, run by its entry point, with five things around it. No app is run but
 ours; a zygote is forked before it starts; it polls more often; it ends with the process that
@@ -68,7 +68,7 @@ def shorten_sleeps(module: str = SLEEPING) -> bool:
 
 def main(arguments: list[str]) -> NoReturn:
     """Runs until Flower ends or the parent is gone."""
-    parent, folder = int(arguments[0]), Path(arguments[1])
+    parent, folder, log = int(arguments[0]), Path(arguments[1]), Path(arguments[2])
     threads = threading.active_count()
     command = _load(COMMAND)
     only_ours.guard(shim.APP)
@@ -76,13 +76,13 @@ def main(arguments: list[str]) -> NoReturn:
     for name in LOADED_BY_APPS:
         importlib.import_module(name)
     if threading.active_count() == threads:
-        zygote.start(folder, commands, VITAL)
+        zygote.start(folder, log, commands, VITAL)
     else:  # a fork would not be safe; the shims find no zygote, and run the commands as they are
         print("fedkl: Flower starts threads when it is imported", file=sys.stderr, flush=True)
     if not shorten_sleeps():
         print("fedkl: this Flower sleeps as long as it likes", file=sys.stderr, flush=True)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    sys.argv = [COMMAND, *arguments[2:]]
+    sys.argv = [COMMAND, *arguments[3:]]
     code = 1  # also where it comes back by itself: it has lost the server
     try:
         command()

@@ -1,6 +1,6 @@
 """Flower's server, run by this process: the SuperLink, and what starts the relay on it.
 
-Only who has the secret in the folder can start an app on the server, so nobody who reaches the
+Only who has the secret can start an app on the server, so nobody who reaches the
 port can run code here. All of it ends with this process.
 """
 
@@ -23,7 +23,7 @@ from fedkl.network.checks import address_of
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.link import STARTING, Link
 from fedkl.network.flower.only_ours import write_command
-from fedkl.network.flower.surroundings import start
+from fedkl.network.flower.surroundings import start, surroundings
 from fedkl.network.wire import shortened
 from fedkl.runs import files
 
@@ -44,7 +44,7 @@ class SuperLink(Link):
 
     def __init__(self, folder: Path, host: str, port: int, keys: Path | None) -> None:
         """Args:
-        folder: for what Flower keeps, and its logs; nobody else may look into it.
+        folder: for logs; nobody else may look into it.
         host: the address that it listens on.
         port: likewise.
         keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
@@ -80,12 +80,12 @@ class SuperLink(Link):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._processes = {}
+        super().stop()
 
     def _start(self) -> None:
         self._introduce()
-        secret = self._folder / "secret"
-        if not secret.exists():
-            files.write_atomically(secret, secrets.token_hex(32).encode(), 0o600)
+        secret = self._scratch.path / "secret"
+        files.write_atomically(secret, secrets.token_hex(32).encode(), 0o600)
         link = ["--host", self._host, "--port", str(self._port)]
         # What it knows is in its memory: one that is started again must not take for connected
         # those who were when its predecessor died.
@@ -100,12 +100,13 @@ class SuperLink(Link):
             link += ["--ssl-certfile", str(self._keys.resolve() / "server.crt")]
             link += ["--ssl-keyfile", str(self._keys.resolve() / "server.key")]
             starter += ["--root-certificates", ca]
-        shared = ["--superexec-auth-secret-file", str(secret.resolve())]
-        self._run(_LINK, ["flower-superlink", *link, *shared], self._environment)
+        shared = ["--superexec-auth-secret-file", str(secret)]
+        environment = surroundings(self._scratch.home)
+        self._run(_LINK, ["flower-superlink", *link, *shared], environment)
         self._wait()
         # All that it finds to start is our own app.
-        path = write_command(self._folder / "commands", "flwr-serverapp")
-        only = self._environment | {"PATH": str(path.resolve())}
+        path = write_command(self._scratch.path / "commands", "flwr-serverapp")
+        only = environment | {"PATH": str(path)}
         self._run(_EXEC, ["flower-superexec", *starter, *shared], only)
 
     def _run(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
@@ -113,7 +114,7 @@ class SuperLink(Link):
         attached = [sys.executable, "-P", "-m", "fedkl.network.flower.attached", str(os.getpid())]
         program = str(Path(sys.executable).with_name(command[0]))
         whole = [*attached, program, *command[1:]]
-        self._processes[name] = start(whole, self._log(name), environment)
+        self._processes[name] = start(whole, self._log(name), self._scratch.path, environment)
 
     def _wait(self) -> None:
         """Until it listens."""
