@@ -26,6 +26,7 @@ from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.serving import FOLDER, Serving
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.requests import new_federation
+from fedkl.network.signatures import Signer
 from fedkl.processes import be_deaf, ended_by_signals
 from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory, files
@@ -220,6 +221,7 @@ def _serving_it(
         stack.callback(link.stop)
         try:
             owners = None if own is None else keys.public_keys(own)
+            engine.signer = None if own is None else Signer(own)
             fleet = Fleet(link.connect, owners, console.say, engine.greet)
             stack.callback(fleet.close)
             where = checks.address_of(serving.host, serving.port)

@@ -386,7 +386,7 @@ def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, ti
     assert len(seen) == 2
     assert all(size <= largest < size + 2_000_000 for largest, size in seen)
     model, (job,), _ = _asked(federation)
-    at = Moment(1, 1, 0)
+    at = Moment(1, 1, 0, "")
     huge = b"x" * (federation.engine._exchange.largest(Train(), model, job) + 1)
     reason = federation.engine._exchange.result(huge, Train(), model, job, at).reason
     assert "is over the limit of" in reason

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from fedkl.errors import UserError
-from fedkl.network import asking
+from fedkl.network import asking, keys
 from fedkl.network.asking import Place
 from fedkl.network.flower import place_file, supernode
 from fedkl.network.flower.node_log import Trouble
 from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.signatures import Signer
 
 # In the place of Flower's own: writes down how it was started, starts a process, and does as told.
 FAKE = """
@@ -81,7 +82,8 @@ def gone(number):
 
 def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = node(ca=Path("ca.crt"), key=Path("client-3.key"))
+    keys.make(tmp_path / "keys", 4)
+    made = node(ca=Path("keys/ca.crt"), key=Path("keys/client-3.key"))
     assert not made.alive()
     assert made.problem() is None
     made.start()
@@ -90,8 +92,8 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     assert (int(parent), apps) == (os.getpid(), str(tmp_path / "state" / "flower" / "apps.log"))
     assert arguments[:4] == ["--superlink", "127.0.0.1:9", "--host", "127.0.0.1"]
     assert arguments[6:] == [
-        *("--root-certificates", str(tmp_path / "ca.crt")),
-        *("--auth-supernode-private-key", str(tmp_path / "client-3.key")),
+        *("--root-certificates", str(tmp_path / "keys" / "ca.crt")),
+        *("--auth-supernode-private-key", str(tmp_path / "keys" / "client-3.key")),
     ]
     environment = found["environment"]
     # What Flower starts is a shim of ours, or nothing.
@@ -107,7 +109,9 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     assert {path.name for path in made.log.parent.iterdir()} == {"supernode.log", "told"}
     monkeypatch.setenv(place_file.VARIABLE, environment[place_file.VARIABLE])
     # Without a process to watch, the client ends with the one that started it.
-    assert place_file.read_place() == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
+    place, verifier = place_file.read_place()
+    assert place == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
+    assert verifier.content(Signer(tmp_path / "keys").sign(3, b"asked")) == b"asked"
     assert made.alive()
     assert made.connected()
     assert made.problem() is None

@@ -18,6 +18,7 @@ from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.node_log import NodeLog, Trouble
 from fedkl.network.flower.place_file import VARIABLE, write_place
 from fedkl.network.flower.surroundings import Scratch, start, surroundings
+from fedkl.network.signatures import Verifier
 
 LOG = "supernode.log"
 ENDING = 6.0
@@ -62,7 +63,7 @@ class SuperNode:
         (self.place.folder / asking.REFUSED).unlink(missing_ok=True)
         asking.private_folder(self._folder)
         scratch = self._scratch.path
-        write_place(scratch / "place.json", self.place)
+        write_place(scratch / "place.json", self.place, self._verifier())
         environment = surroundings(self._scratch.home)
         environment[shim.FULL_PATH] = environment["PATH"]
         environment["PATH"] = str(zygote.write_shims(scratch, FORKED, REFUSED))
@@ -133,6 +134,12 @@ class SuperNode:
         self._process.wait()
         self._process = None
         self._scratch.remove()
+
+    def _verifier(self) -> Verifier | None:
+        """What knows the messages of the server; where everybody may join, nothing does."""
+        if self._ca is None or self._key is None:
+            return None
+        return Verifier.of(self._ca, self._key)
 
     def _arguments(self) -> list[str]:
         arguments = ["--superlink", self.address, "--host", "127.0.0.1", "--port", _free_port()]
