@@ -348,6 +348,8 @@ def greeted(resident, exchange, **changes):
         (0, {}, ""),
         (9, {}, "client 9 is not one of 0 to 3"),
         (0, {"refusal": "client 0 is taken"}, "client 0 is taken"),
+        (0, {"client": 0}, ""),
+        (0, {"client": 2}, "this is client 0, and its key is that of client 2"),
         (
             0,
             {"fedkl": "0.0.1"},

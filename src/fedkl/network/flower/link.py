@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tomli_w
 
 from fedkl.errors import UserError
 from fedkl.network import asking, sockets
-from fedkl.network.flower import frames
+from fedkl.network.flower import entry, frames
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.registering import CONNECTION, problems_in
 from fedkl.network.flower.surroundings import Scratch, surroundings
@@ -94,7 +95,7 @@ class Link:
         """Has Flower start the relay, which calls us on a socket."""
         path = self._scratch.path / "relay.sock"
         with sockets.listen(path) as listener:
-            command = ["flwr", "run", str(APP), CONNECTION, "--format", "json"]
+            command = [*entry.COMMAND, "flwr", "run", str(APP), CONNECTION, "--format", "json"]
             said = self._flower([*command, "-c", f'socket="{path}"'], STARTING)
             result = _json(said)
             if not result.get("success"):
@@ -120,6 +121,10 @@ class Link:
             frames.receive(connection, waiting)
             return RelayCarrier(connection, self.problem)
 
+    def _environment(self) -> dict[str, str]:
+        """Of Flower's processes."""
+        return surroundings(self._scratch.home)
+
     def _flower(self, command: list[str], seconds: float) -> str:
         """What a command of Flower's prints."""
         try:
@@ -129,12 +134,14 @@ class Link:
                 capture_output=True,
                 text=True,
                 timeout=seconds,
-                env=surroundings(self._scratch.home),
+                env=self._environment(),
                 cwd=self._scratch.path,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise UserError(f"`{command[0]}` took longer than {seconds:g} s") from error
+            raise UserError(
+                f"`{shlex.join(command[:6])}` took longer than {seconds:g} s"
+            ) from error
         return done.stdout + done.stderr
 
 

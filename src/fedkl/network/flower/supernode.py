@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedkl.network import asking
 from fedkl.network.asking import Place
-from fedkl.network.flower import shim, zygote
+from fedkl.network.flower import secret, shim, zygote
 from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.node_log import NodeLog, Trouble
 from fedkl.network.flower.place_file import VARIABLE, write_place
@@ -24,6 +24,7 @@ LOG = "supernode.log"
 ENDING = 6.0
 """Seconds that it may take to tell the server that it leaves; otherwise its key counts as connected
 for most of a minute."""
+_HERE = "127.0.0.1"
 _LAUNCH = (sys.executable, "-P", "-m", "fedkl.network.flower.launch")
 
 
@@ -68,9 +69,11 @@ class SuperNode:
         environment[shim.FULL_PATH] = environment["PATH"]
         environment["PATH"] = str(zygote.write_shims(scratch, FORKED, REFUSED))
         environment[VARIABLE] = str(scratch / "place.json")
+        port = _free_port()
+        environment |= secret.make(scratch / "secret", f"{_HERE}:{port}")
         self._said = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
         apps = self._folder / zygote.LOG
-        command = [*_LAUNCH, str(os.getpid()), str(scratch), str(apps), *self._arguments()]
+        command = [*_LAUNCH, str(os.getpid()), str(scratch), str(apps), *self._arguments(port)]
         self._process = start(command, self.log, scratch, environment)
 
     def alive(self) -> bool:
@@ -141,8 +144,8 @@ class SuperNode:
             return None
         return Verifier.of(self._ca, self._key)
 
-    def _arguments(self) -> list[str]:
-        arguments = ["--superlink", self.address, "--host", "127.0.0.1", "--port", _free_port()]
+    def _arguments(self, port: str) -> list[str]:
+        arguments = ["--superlink", self.address, "--host", _HERE, "--port", port]
         if self._ca is None:
             return [*arguments, "--insecure"]
         arguments += ["--root-certificates", str(self._ca.resolve())]
@@ -154,5 +157,5 @@ class SuperNode:
 def _free_port() -> str:
     """One on which its apps can reach it; if another process is quicker, it ends at once."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((_HERE, 0))
         return str(listener.getsockname()[1])
