@@ -6,6 +6,7 @@ simulation.
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from pathlib import Path
 
@@ -16,9 +17,12 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Message as AppMessage
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StopRunRequest
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
+    DeactivateNodeRequest,
     PullMessagesRequest,
     PushMessagesRequest,
     RegisterNodeFleetRequest,
@@ -27,15 +31,22 @@ from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import GetNodesRequest, PullTaskInputRequest
 from flwr.supercore.control.control_http_client import ControlHttpClient
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from left_behind import nothing_is_left_of
 
 import fedkl
-from fedkl.network import checks, keys
+from fedkl.network import checks, greetings, keys, wire
 from fedkl.network.asking import REFUSED
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.flower.carrier import Parcel
@@ -44,7 +55,8 @@ from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.requests import new_federation, new_nonce, read_request, write_request
-from fedkl.network.signatures import Signer
+from fedkl.network.resident import Resident
+from fedkl.network.signatures import Signer, Verifier
 from fedkl.server.loop import Federation
 
 CLIENTS, MALICIOUS = 2, 2
@@ -53,7 +65,9 @@ SERVER = 1
 """The number of Flower's server among its nodes."""
 TINY = {
     "federation.clients": 3,
-    "federation.clients_per_round": 2,
+    "federation.clients_per_round": 3,
+    "federation.deadline": 30.0,
+    "federation.retries": 0,
     "federation.rounds": 3,
     "learner.iterations": 1,
     "learner.steps": 16,
@@ -103,6 +117,58 @@ class Attacked:
         raise TimeoutError
 
 
+class Stalling(threading.Thread):
+    """A client that takes part, and announces what it has trained, and never sends it."""
+
+    def __init__(self, attacked):
+        super().__init__(daemon=True)
+        self.announced = 0
+        self._attacked = attacked
+        self._over = threading.Event()
+        folder = attacked.keys
+        self._verifier = Verifier.of(folder / "ca.crt", folder / f"client-{MALICIOUS}.key")
+        (attacked.folder / "malicious").mkdir()
+        self._resident = Resident(attacked.folder / "malicious", MALICIOUS)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self.join(10)
+        self._resident.close()
+
+    def run(self):
+        address, pair = self._attacked.address, self._attacked.pair(MALICIOUS)
+        ca = (self._attacked.keys / "ca.crt").read_bytes()
+        with http_request_response(address, False, ca, pair) as connection:
+            _, receive, send, _, _, pull, push, confirm = connection
+            while not self._over.wait(0.1):
+                if (received := receive()) is not None:
+                    self._answer(*received, send, pull, push, confirm)
+
+    def _answer(self, message, tree, send, pull, push, confirm):
+        run, number = message.metadata.run_id, message.metadata.message_id
+        ids = [one.object_id for one in iterate_object_tree(tree)]
+        contents = pull_objects(ids, lambda id: pull(run, id))
+        confirm(run, number)
+        asked = inflate_object_from_contents(number, contents)
+        asked.metadata.__dict__["_message_id"] = number
+        content = self._verifier.content(asked.content["work"]["blob"])
+        said = self._resident.answer(content)
+        record = ConfigRecord({"blob": said, "client": MALICIOUS})
+        reply = AppMessage(RecordDict({"work": record}), reply_to=asked)
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        objects = get_all_nested_objects(reply)
+        _, session = send(reply, get_object_tree(reply), 0.0)
+        if wire.kind_of(content) != greetings.KIND:
+            self.announced += 1
+            return
+        for id, one in objects.items():
+            push(run, session, id, one.deflate())
+
+
 @pytest.fixture
 def attacked(tmp_path, quick_compilation):
     made = Attacked(tmp_path, fedkl.preset("probe-point", "fedkl", 0, TINY))
@@ -129,13 +195,19 @@ def test_a_federation_under_attack_learns_the_bits_of_a_simulation(attacked):
     a_client_can_answer_and_nothing_else(attacked)
     other_users_of_the_machine_find_the_ports_closed(attacked)
     what_is_forged_in_the_name_of_the_server_is_not_heard(attacked)
-    attacked.engine.start(attacked.fleet)
-    there, here = Federation(attacked.config, attacked.engine), Federation(attacked.config)
-    absent = {2}
-    for _ in range(2):
-        record = there.run_round()
-        assert {left["client"] for left in record["rejected"]} <= absent
-    compare(there, here, absent)
+    with Stalling(attacked) as stalling:
+        assert sorted(attacked.fleet.wait(range(3), 3, 60)) == [0, 1, 2]
+        attacked.engine.start(attacked.fleet)
+        there, here = Federation(attacked.config, attacked.engine), Federation(attacked.config)
+        for number in (1, 2):
+            record = there.run_round()
+            # Who did it is named, and nobody else; and it costs a deadline, as to be silent would.
+            assert record["rejected"] == [
+                {"client": MALICIOUS, "reason": "it did not answer within 30 s"}
+            ]
+            assert record["seconds"] < 35
+            assert stalling.announced == number
+    compare(there, here, {MALICIOUS})
 
 
 def compare(there, here, absent):
@@ -229,6 +301,7 @@ def a_client_can_answer_and_nothing_else(attacked):
             assert refused(fleet.PushMessages, asked) == 403
         asked = PullMessagesRequest(node=Node(node_id=there[0]))
         assert refused(fleet.PullMessages, asked) == 401
+        fleet.DeactivateNode(DeactivateNodeRequest(node_id=node))
 
 
 def commands():
@@ -266,6 +339,7 @@ def what_is_forged_in_the_name_of_the_server_is_not_heard(attacked):
     last = exchange.greeting(0, Moment(0, 2**62, 0, new_nonce()), "you have lost")
     other = attacked.folder / "other"
     keys.make(other, 3)
+    train = request_of(attacked, 2**62)
     before = sorted(path.name for path in folder.iterdir())
     for forged, reason in (
         (b"", "it is not signed"),
@@ -273,7 +347,7 @@ def what_is_forged_in_the_name_of_the_server_is_not_heard(attacked):
         (Signer(other).sign(0, last), "not signed by the server of this federation"),
         # What client 2 was sent itself, it may try to pass on.
         (Signer(attacked.keys).sign(MALICIOUS, last), "it is for another client"),
-        (request_of(attacked, 2**62), "it is not signed"),
+        (train, "it is not signed"),
     ):
         for seconds in (60.0, 5.0):
             assert reason in attacked.asked(Parcel(node, forged, seconds))

@@ -337,10 +337,8 @@ def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
     answers = federation.engine.run(Train(), model, jobs, words)
     carrier.lost = 1
     assert list(answers) == [(0, Failure("what it was asked was lost", lost=True))]
-    assert lines[-2:] == [
-        "the relay has ended; it is started again",
-        "0 of 1 clients answered in 0.0 s",
-    ]
+    assert lines[-2] == "the relay has ended; it is started again"
+    assert lines[-1].startswith("0 of 1 clients answered in 0.")
     # Nobody is busy with what was lost.
     assert federation.evaluation(Evaluate(2, False))().failures == {}
 

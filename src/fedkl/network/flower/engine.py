@@ -24,8 +24,8 @@ from fedkl.network.wire import MessageError, shortened
 
 R = TypeVar("R")
 
-_SOONEST, _LATEST = 0.05, 0.5
-"""Seconds between two looks for answers; a tenth of the time that went by, within these."""
+_LOOKING = 0.05
+"""Seconds between two looks for answers that the relay has; how often that looks is up to it."""
 _LATER = 60.0
 """Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 _ATTEMPTS = 4
@@ -243,7 +243,7 @@ class Flower:
                         yield asked.job.client, result
                 self._status(work, sent, number)
                 if sent and not came:
-                    time.sleep(min(max((time.monotonic() - start) / 10, _SOONEST), _LATEST))
+                    time.sleep(_LOOKING)
             for asked in sent.values():
                 reason = lost or f"it did not answer within {deadline:g} s"
                 yield asked.job.client, Failure(reason, lost=True)

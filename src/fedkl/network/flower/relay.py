@@ -22,6 +22,12 @@ from fedkl.network.flower import frames
 ONLINE = "online"
 ENDING = 3.0
 """Seconds that Flower has to end the run."""
+SOONEST, LATEST = 0.05, 0.5
+"""Seconds between two looks for an answer; a tenth of the time that went by, within these."""
+AT_ONCE = 4
+"""Answers that may be waited for at that pace; with more, each is looked for less often."""
+LATER = 60.0
+"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 RECORD, BLOB, CLIENT = "work", "blob", "client"
 """Where in a message the bytes are, in both directions; a reply says whose it is."""
 _REASONS = {
@@ -46,6 +52,68 @@ class _Answer(NamedTuple):
     lost: bool = False
 
 
+class Fetcher:
+    """Fetches each answer by itself: Flower waits for all of one that a client has announced, also
+    for one that never comes, and meanwhile gives nobody else's."""
+
+    def __init__(self, grid: Grid) -> None:
+        """Args:
+        grid: Flower's, which may be asked by several threads.
+        """
+        self._grid = grid
+        self._lock = threading.Lock()
+        self._waiting: set[str] = set()
+        self._came: dict[str, tuple[_Answer, float]] = {}
+        """With the time at which nobody will ask for it any more."""
+        self._lost: Exception | None = None
+
+    def expect(self, i: str, seconds: float) -> None:
+        """Looks for an answer from now on.
+
+        Args:
+            i: what was asked.
+            seconds: how long somebody waits for it.
+        """
+        until = time.monotonic() + seconds + LATER
+        with self._lock:
+            self._waiting.add(i)
+        threading.Thread(target=self._fetch, args=(i, until), daemon=True).start()
+
+    def take(self, ids: Mapping[str, int]) -> list[_Answer]:
+        """The answers that are there by now; each is given once.
+
+        Raises:
+            Exception: the SuperLink is gone.
+        """
+        if self._lost is not None:
+            raise self._lost
+        now = time.monotonic()
+        with self._lock:
+            taken = [self._came.pop(i)[0] for i in ids if i in self._came]
+            self._came = {i: came for i, came in self._came.items() if now < came[1]}
+        return taken
+
+    def _fetch(self, i: str, until: float) -> None:
+        begins = time.monotonic()
+        while not (found := self._look(i)) and (now := time.monotonic()) < until:
+            crowd = max(1.0, len(self._waiting) / AT_ONCE)
+            time.sleep(min(max((now - begins) / 10, SOONEST), LATEST) * crowd)
+        with self._lock:
+            self._waiting.discard(i)
+            self._came |= {answer.id: (answer, until) for answer in found}
+
+    def _look(self, i: str) -> list[_Answer]:
+        try:
+            return [_answer(i, reply) for reply in self._grid.pull_messages([i])]
+        except Exception as error:
+            reason = f"its answer cannot be read: {type(error).__name__}: {error}"
+        try:
+            self._grid.get_nodes()
+        except Exception as error:  # it is the SuperLink that is gone, and not one answer
+            self._lost = error
+        return [_Answer(i, None, None, reason)]
+
+
 app = ServerApp()
 
 
@@ -61,9 +129,10 @@ def main(grid: Grid, context: Context) -> None:
 
 def serve(grid: Grid, connection: socket.socket) -> None:
     """Does what is asked on a connection until that is closed."""
+    fetcher = Fetcher(grid)
     while (asked := frames.receive(connection)) is not None:
         try:
-            header, blobs = _do(grid, asked)
+            header, blobs = _do(grid, fetcher, asked)
         except Exception as error:
             # It is said where somebody can do something about it, and then raised here.
             frames.send(connection, {"lost": f"{type(error).__name__}: {error}"})
@@ -81,14 +150,14 @@ def _end_with(connection: int) -> None:
     os._exit(0)
 
 
-def _do(grid: Grid, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
+def _do(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
     match asked.header["do"]:
         case "nodes":
             return _nodes(grid), []
         case "push":
-            return _push(grid, asked), []
+            return _push(grid, fetcher, asked), []
         case "pull":
-            return _pull(grid, asked.header["ids"])
+            return _pull(fetcher, asked.header["ids"])
         case other:
             raise ValueError(f"nobody can {other}")
 
@@ -98,7 +167,7 @@ def _nodes(grid: Grid) -> dict[str, Any]:
     return {"nodes": [[n.node_id, n.public_key.decode("ascii", "replace")] for n in nodes]}
 
 
-def _push(grid: Grid, asked: frames.Frame) -> dict[str, Any]:
+def _push(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> dict[str, Any]:
     messages = [
         Message(
             RecordDict({RECORD: ConfigRecord({BLOB: blob})}),
@@ -111,32 +180,20 @@ def _push(grid: Grid, asked: frames.Frame) -> dict[str, Any]:
     ids = list(grid.push_messages(messages))
     if len(ids) != len(messages):  # too much for Flower at once
         ids = [i for message in messages for i in grid.push_messages([message]) or [""]]
+    for i, (_, seconds) in zip(ids, asked.header["to"], strict=True):
+        if i:
+            fetcher.expect(i, seconds)
     # One that Flower refuses has no number, and keeps its place.
     return {"ids": [i or "" for i in ids]}
 
 
-def _pull(grid: Grid, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
-    try:
-        came = grid.pull_messages(list(ids))
-        answers = [_answer(r.metadata.reply_to_message_id, r) for r in came]
-    except Exception:
-        grid.get_nodes()  # raises if it is the SuperLink that is gone
-        # What one client sent may be such that it cannot be read: the others' can.
-        answers = [answer for i in ids for answer in _one(grid, i)]
+def _pull(fetcher: Fetcher, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
     # What is too large ends here: `fedkl serve` holds the state of the run, and this nothing.
-    answers = [_limited(answer, ids.get(answer.id, 0)) for answer in answers]
+    answers = [_limited(answer, ids[answer.id]) for answer in fetcher.take(ids)]
     heads = [
         a._replace(content=None if isinstance(a.content, bytes) else a.content) for a in answers
     ]
     return {"answers": heads}, [a.content for a in answers if isinstance(a.content, bytes)]
-
-
-def _one(grid: Grid, i: str) -> list[_Answer]:
-    try:
-        return [_answer(i, reply) for reply in grid.pull_messages([i])]
-    except Exception as error:
-        reason = f"its answer cannot be read: {type(error).__name__}: {error}"
-        return [_Answer(i, None, None, reason)]
 
 
 def _limited(answer: _Answer, limit: int) -> _Answer:
