@@ -100,7 +100,7 @@ def test_an_answer_to_another_greeting_does_not_count(pems):
 
     carrier.push = tampered
     assert fleet.connected() == {}
-    assert lines == ["a node cannot take part: it answered for another request"]
+    assert lines == ["client 0 cannot take part: it answered for another request"]
 
 
 def test_without_keys_a_node_is_whose_it_says_and_the_first_one_counts():
@@ -200,3 +200,19 @@ def test_what_is_lost_is_made_anew_and_asked_again():
     fleet.reconnect()
     assert fleet.connected() == {1: 9}
     assert [carrier.closed for carrier in carriers] == [True, False]
+
+
+def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkeypatch):
+    folder, pem = pems
+    clock = [0.0]
+    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
+    carrier, lines = Nodes({7: pem[0]}), []
+    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
+    for number in range(100):
+        carrier.says[7] = f"{number}\nfedkl: client 1 is gone\x1b[2J" + "x" * 10_000
+        fleet.connected()
+        clock[0] += fleet_module.AGAIN + 1
+    assert len(lines) == fleet_module.COMPLAINTS
+    assert lines[0].startswith("client 0 cannot take part: 0 fedkl: client 1 is gone?[2Jxxx")
+    assert lines[-1].endswith("...; no more is said of it")
+    assert all(line.isprintable() and len(line) < 300 for line in lines)

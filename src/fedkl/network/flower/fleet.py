@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.keys import normalised
 from fedkl.network.replies import read_reply
-from fedkl.network.wire import MessageError
+from fedkl.network.wire import MessageError, shortened
 
 Tell = Callable[[str], None]
 
@@ -23,6 +24,8 @@ AGAIN = 10.0
 """Seconds after which a node is greeted again whose answer was lost."""
 LARGEST = 1 << 16
 """Bytes of what a node says to a greeting."""
+COMPLAINTS = 10
+"""How often it is said of one client that it cannot take part, and why."""
 TAKEN = 80.0
 """Seconds after which a node is refused whose number another one has. One without a key that was
 killed counts as connected for most of a minute."""
@@ -80,6 +83,7 @@ class Fleet:
         self._welcome: set[int] = set()
         """Clients with keys that can take part: one that trains for a server that was lost is too
         busy to say so again."""
+        self._complaints: Counter[str] = Counter()
         self._greetings: dict[str, Greeted] = {}
         """What was not answered yet."""
         self._carrier = connect()
@@ -165,8 +169,18 @@ class Fleet:
             met, before = _met(answer, greeted.nonce, now), self._met.get(node)
             self._met[node] = met
             if met.reason and (before is None or before.reason != met.reason):
-                who = "a node" if met.client is None else f"client {met.client}"
-                self._tell(f"{who} cannot take part: {met.reason}")
+                self._complain(whose.get(node), met)
+
+    def _complain(self, client: int | None, met: Met) -> None:
+        """Says why somebody cannot take part, but not for ever: it may find new reasons."""
+        if client is None:
+            client = met.client
+        who = "a node" if client is None else f"client {client}"
+        self._complaints[who] += 1
+        if self._complaints[who] < COMPLAINTS:
+            self._tell(f"{who} cannot take part: {met.reason}")
+        elif self._complaints[who] == COMPLAINTS:
+            self._tell(f"{who} cannot take part: {met.reason}; no more is said of it")
 
     def _send(self, greetings: list[Greeted]) -> None:
         ids = self._carrier.push([greeted.parcel for greeted in greetings])
@@ -206,7 +220,7 @@ class Fleet:
 def _met(answer: Answer, nonce: str, now: float) -> Met:
     """What a node's answer to a greeting says."""
     if isinstance(answer.content, str):
-        return Met(None, False, answer.content, now)
+        return Met(None, False, shortened(answer.content), now)
     try:
         reply = read_reply(answer.content)
     except MessageError as error:
