@@ -4,6 +4,7 @@ simulation.
 """
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
@@ -49,6 +50,7 @@ import fedkl
 from fedkl.network import checks, greetings, keys, wire
 from fedkl.network.asking import REFUSED
 from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.flower import secret
 from fedkl.network.flower.carrier import Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
@@ -328,7 +330,10 @@ def other_users_of_the_machine_find_the_ports_closed(attacked):
             assert refused(runtime.PullTaskInput, PullTaskInputRequest()) == 403
         assert httpx.get(f"http://127.0.0.1:{port}/docs").status_code == 403
     assert tokens
-    assert not any("secret" in word and len(word) == 64 for line in ours for word in line)
+    shown = secret.read(attacked.link._environment())
+    assert not any(shown in word for line in commands() for word in line)
+    scratch = Path(attacked.link._environment()[secret.FILE]).parent
+    assert (scratch.stat().st_mode & 0o777, scratch.stat().st_uid) == (0o700, os.getuid())
 
 
 def what_is_forged_in_the_name_of_the_server_is_not_heard(attacked):

@@ -118,6 +118,10 @@ class Link:
             except TimeoutError:
                 waiting()
                 continue
+            try:
+                sockets.require_same_user(connection)
+            except PermissionError as error:
+                raise UserError(f"that is not the relay: {error}") from error
             frames.receive(connection, waiting)
             return RelayCarrier(connection, self.problem)
 

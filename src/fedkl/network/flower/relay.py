@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from fedkl.network import sockets
 from fedkl.network.flower import frames
 
 ONLINE = "online"
@@ -122,6 +123,7 @@ def main(grid: Grid, context: Context) -> None:
     """Hands messages over until `fedkl serve` ends."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(context.run_config["socket"]))
+        sockets.require_same_user(connection)
         threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
         frames.send(connection, {"run": context.run_id})
         serve(grid, connection)
