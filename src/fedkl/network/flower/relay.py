@@ -25,8 +25,6 @@ ENDING = 3.0
 """Seconds that Flower has to end the run."""
 SOONEST, LATEST = 0.05, 0.5
 """Seconds between two looks for an answer; a tenth of the time that went by, within these."""
-AT_ONCE = 4
-"""Answers that may be waited for at that pace; with more, each is looked for less often."""
 LATER = 60.0
 """Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 RECORD, BLOB, CLIENT = "work", "blob", "client"
@@ -55,18 +53,28 @@ class _Answer(NamedTuple):
 
 class Fetcher:
     """Fetches each answer by itself: Flower waits for all of one that a client has announced, also
-    for one that never comes, and meanwhile gives nobody else's."""
+    for one that never comes, and meanwhile gives nobody else's.
+
+    It looks for one after the other, as often as one would look for all of them at once; when one
+    has come, for all others at once, because clients that were asked together answer together.
+    """
 
     def __init__(self, grid: Grid) -> None:
         """Args:
         grid: Flower's, which may be asked by several threads.
         """
         self._grid = grid
-        self._lock = threading.Lock()
-        self._waiting: set[str] = set()
+        self._changed = threading.Condition()
+        self._idle: dict[str, float] = {}
+        """What is to be looked for, and until when; who was looked for longest ago comes first."""
         self._came: dict[str, tuple[_Answer, float]] = {}
         """With the time at which nobody will ask for it any more."""
         self._lost: Exception | None = None
+        self._since = 0.0
+        """When something was asked for the last time."""
+        self._hurry = 0
+        """How many are looked for without a pause."""
+        threading.Thread(target=self._look_for_all, daemon=True).start()
 
     def expect(self, i: str, seconds: float) -> None:
         """Looks for an answer from now on.
@@ -75,10 +83,10 @@ class Fetcher:
             i: what was asked.
             seconds: how long somebody waits for it.
         """
-        until = time.monotonic() + seconds + LATER
-        with self._lock:
-            self._waiting.add(i)
-        threading.Thread(target=self._fetch, args=(i, until), daemon=True).start()
+        with self._changed:
+            self._since = time.monotonic()
+            self._idle[i] = self._since + seconds + LATER
+            self._changed.notify()
 
     def take(self, ids: Mapping[str, int]) -> list[_Answer]:
         """The answers that are there by now; each is given once.
@@ -89,19 +97,37 @@ class Fetcher:
         if self._lost is not None:
             raise self._lost
         now = time.monotonic()
-        with self._lock:
+        with self._changed:
             taken = [self._came.pop(i)[0] for i in ids if i in self._came]
             self._came = {i: came for i, came in self._came.items() if now < came[1]}
         return taken
 
+    def _look_for_all(self) -> None:
+        while True:
+            with self._changed:
+                while not self._idle:
+                    self._changed.wait()
+                now = time.monotonic()
+                i = next(iter(self._idle))
+                until = self._idle.pop(i)
+                pause = min(max((now - self._since) / 10, SOONEST), LATEST)
+                if self._hurry:
+                    self._hurry -= 1
+                    pause = 0.0
+            if now < until:
+                # In a thread of its own, for as long as it takes.
+                threading.Thread(target=self._fetch, args=(i, until), daemon=True).start()
+            time.sleep(pause)
+
     def _fetch(self, i: str, until: float) -> None:
-        begins = time.monotonic()
-        while not (found := self._look(i)) and (now := time.monotonic()) < until:
-            crowd = max(1.0, len(self._waiting) / AT_ONCE)
-            time.sleep(min(max((now - begins) / 10, SOONEST), LATEST) * crowd)
-        with self._lock:
-            self._waiting.discard(i)
+        found = self._look(i)
+        with self._changed:
             self._came |= {answer.id: (answer, until) for answer in found}
+            if found:
+                self._hurry = len(self._idle)
+            else:
+                self._idle[i] = until
+            self._changed.notify()
 
     def _look(self, i: str) -> list[_Answer]:
         try:
