@@ -102,6 +102,11 @@ class SuperNode:
         except FileNotFoundError:
             return None
 
+    def answered(self) -> bool:
+        """Whether the server has an answer to all that it has asked of the client, or will not get
+        one any more."""
+        return self._said is None or not self.connected() or self._said.answered()
+
     def stop(self) -> None:
         """Ends it, all that it started, and the client's resident process."""
         self._end(ENDING)
