@@ -7,6 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -19,6 +22,7 @@ class FakeGrid(Grid):
 
     def __init__(self):
         self.sent = {}
+        self.given = set()
         self.gone = False
         self.whole = True
         self.over = threading.Event()
@@ -42,8 +46,26 @@ class FakeGrid(Grid):
             ids.append(i)
         return [i if self.sent[i].metadata.dst_node_id != 66 else None for i in ids]
 
-    def pull_messages(self, ids):
+    @property
+    def _runtime_client(self):
+        """As Flower's own grid has one."""
+        return SimpleNamespace(PullMessages=self._announced)
+
+    def _announced(self, request):
         self._check()
+        there = [i for i in request.message_ids if self.sent[i].content["work"]["blob"] != b"later"]
+        there = [i for i in there if i not in self.given]
+        self.given |= {*there}
+        return PullAppMessagesResponse(
+            messages_list=[ProtoMessage(metadata=Metadata(reply_to_message_id=i)) for i in there],
+            message_object_trees=[ObjectTree() for _ in there],
+        )
+
+    def pull_messages(self, ids):
+        """As Flower does: it gives what its client has been given."""
+        self._check()
+        given = self._client.PullMessages(None).messages_list
+        assert [message.metadata.reply_to_message_id for message in given] == list(ids)
         return [reply for i in ids for reply in self._reply(self.sent[i])]
 
     def _reply(self, message):
@@ -53,8 +75,6 @@ class FakeGrid(Grid):
             return []
         if blob == b"poison":
             raise ValueError("what is that")
-        if blob == b"later":
-            return []
         if blob == b"fails":
             return [Message(Error(8, "it was killed"), reply_to=message)]
         if blob == b"strange":

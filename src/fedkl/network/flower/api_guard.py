@@ -27,7 +27,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedkl.network import LARGEST
 from fedkl.network.flower.secret import HEADER
-from fedkl.network.keys import normalised
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,7 +79,8 @@ class Guard:
         self._app = app
         self._secret = secret.encode()
         self._paths = paths
-        self._keys = keys
+        self._keys = None if keys is None else {base64.b64encode(pem): _loaded(pem) for pem in keys}
+        """By what a SuperNode's header says, so that nothing is made of what a stranger says."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hands on what is allowed."""
@@ -162,17 +162,20 @@ def install(wrap: Callable[[App], App]) -> None:
     uvicorn.Config.__init__ = begin_wrapped  # type: ignore[method-assign]  # Flower makes it
 
 
-def _signed_by(headers: Mapping[str, bytes], keys: Collection[bytes]) -> bool:
+def _loaded(pem: bytes) -> ec.EllipticCurvePublicKey:
+    key = forms.load_pem_public_key(pem)
+    assert isinstance(key, ec.EllipticCurvePublicKey), "no other is in a federation"
+    return key
+
+
+def _signed_by(
+    headers: Mapping[str, bytes], keys: Mapping[bytes, ec.EllipticCurvePublicKey]
+) -> bool:
     """Whether one of these keys has signed a request, as Flower's SuperNodes sign theirs."""
     try:
         public, signature, timestamp = (headers[name] for name in _SIGNED)
-        pem = normalised(base64.b64decode(public, validate=True))
-        if pem not in keys:
-            return False
-        key = forms.load_pem_public_key(pem)
-        assert isinstance(key, ec.EllipticCurvePublicKey)  # no other is in a federation
         sealed = base64.b64decode(signature, validate=True)
-        key.verify(sealed, timestamp, ec.ECDSA(hashes.SHA256()))
+        keys[public].verify(sealed, timestamp, ec.ECDSA(hashes.SHA256()))
     except (KeyError, binascii.Error, InvalidSignature):
         return False
     return True

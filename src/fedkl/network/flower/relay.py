@@ -6,6 +6,7 @@ It reads none of them.
 
 from __future__ import annotations
 
+import copy
 import os
 import select
 import socket
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.serverapp import Grid, ServerApp
 
 from fedkl.network import sockets
@@ -53,28 +55,22 @@ class _Answer(NamedTuple):
 
 class Fetcher:
     """Fetches each answer by itself: Flower waits for all of one that a client has announced, also
-    for one that never comes, and meanwhile gives nobody else's.
+    for one that never comes, and meanwhile gives nobody else's."""
 
-    It looks for one after the other, as often as one would look for all of them at once; when one
-    has come, for all others at once, because clients that were asked together answer together.
-    """
-
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Any) -> None:
         """Args:
-        grid: Flower's, which may be asked by several threads.
+        grid: Flower's (`HttpGrid`), which may be asked by several threads.
         """
         self._grid = grid
         self._changed = threading.Condition()
-        self._idle: dict[str, float] = {}
-        """What is to be looked for, and until when; who was looked for longest ago comes first."""
+        self._waiting: dict[str, float] = {}
+        """What nobody has announced an answer to yet, and until when that is looked for."""
         self._came: dict[str, tuple[_Answer, float]] = {}
         """With the time at which nobody will ask for it any more."""
         self._lost: Exception | None = None
         self._since = 0.0
         """When something was asked for the last time."""
-        self._hurry = 0
-        """How many are looked for without a pause."""
-        threading.Thread(target=self._look_for_all, daemon=True).start()
+        threading.Thread(target=self._look, daemon=True).start()
 
     def expect(self, i: str, seconds: float) -> None:
         """Looks for an answer from now on.
@@ -85,7 +81,7 @@ class Fetcher:
         """
         with self._changed:
             self._since = time.monotonic()
-            self._idle[i] = self._since + seconds + LATER
+            self._waiting[i] = self._since + seconds + LATER
             self._changed.notify()
 
     def take(self, ids: Mapping[str, int]) -> list[_Answer]:
@@ -102,43 +98,66 @@ class Fetcher:
             self._came = {i: came for i, came in self._came.items() if now < came[1]}
         return taken
 
-    def _look_for_all(self) -> None:
-        while True:
+    def _look(self) -> None:
+        """Looks for what was announced, until the SuperLink is gone."""
+        while self._lost is None:
             with self._changed:
-                while not self._idle:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._waiting)
                 now = time.monotonic()
-                i = next(iter(self._idle))
-                until = self._idle.pop(i)
+                self._waiting = {i: until for i, until in self._waiting.items() if now < until}
+                ids = list(self._waiting)
                 pause = min(max((now - self._since) / 10, SOONEST), LATEST)
-                if self._hurry:
-                    self._hurry -= 1
-                    pause = 0.0
-            if now < until:
-                # In a thread of its own, for as long as it takes.
-                threading.Thread(target=self._fetch, args=(i, until), daemon=True).start()
+            try:
+                announced = _announced(self._grid, ids) if ids else {}
+            except Exception as error:
+                self._lost = error  # which is raised where somebody can do something about it
+                return
+            for i, alone in announced.items():
+                with self._changed:
+                    until = self._waiting.pop(i, now)
+                threading.Thread(target=self._fetch, args=(i, alone, until), daemon=True).start()
             time.sleep(pause)
 
-    def _fetch(self, i: str, until: float) -> None:
-        found = self._look(i)
-        with self._changed:
-            self._came |= {answer.id: (answer, until) for answer in found}
-            if found:
-                self._hurry = len(self._idle)
-            else:
-                self._idle[i] = until
-            self._changed.notify()
-
-    def _look(self, i: str) -> list[_Answer]:
+    def _fetch(self, i: str, alone: Grid, until: float) -> None:
         try:
-            return [_answer(i, reply) for reply in self._grid.pull_messages([i])]
-        except Exception as error:
+            (reply,) = alone.pull_messages([i])
+            answer = _answer(i, reply)
+        except Exception as error:  # what one client sent may be such that it cannot be read
             reason = f"its answer cannot be read: {type(error).__name__}: {error}"
-        try:
-            self._grid.get_nodes()
-        except Exception as error:  # it is the SuperLink that is gone, and not one answer
-            self._lost = error
-        return [_Answer(i, None, None, reason)]
+            answer = _Answer(i, None, None, reason)
+        with self._changed:
+            self._came[i] = answer, until
+
+
+class _Claimed:
+    """Flower's client, which has been given one answer already: Flower gives each once."""
+
+    def __init__(self, client: Any, message: Any, tree: Any) -> None:
+        self._client = client
+        self._given = PullAppMessagesResponse(messages_list=[message], message_object_trees=[tree])
+
+    def PullMessages(self, request: object) -> PullAppMessagesResponse:  # noqa: N802 (Flower's)
+        """That one."""
+        return self._given
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def _announced(grid: Any, ids: list[str]) -> dict[str, Grid]:
+    """What clients have announced answers to, each with a grid that gives this answer alone.
+
+    Flower's own `pull_messages` fetches what was announced one after the other. Its parts are no
+    public names: they are those of the version that we ask for.
+    """
+    client = grid._runtime_client
+    response = client.PullMessages(PullAppMessagesRequest(message_ids=ids))
+    found: dict[str, Grid] = {}
+    for message, tree in zip(response.messages_list, response.message_object_trees, strict=True):
+        alone = copy.copy(grid)
+        alone._client = _Claimed(client, message, tree)
+        found[message.metadata.reply_to_message_id] = alone
+    return found
 
 
 app = ServerApp()
