@@ -103,6 +103,10 @@ def test_a_client_reaches_what_it_needs_by_its_key_and_nobody_else_does(ask, fol
         assert ask(path, signed(folder), method="GET") == (403, [])
     keys.make(tmp_path / "keys", 1)
     both = signed(folder, "client-1.key")
+    for headers in ({}, signed(tmp_path / "keys"), signed(folder) | {"flwr-public-key": b"AAAA"}):
+        assert ask(PULL, headers, [b"x" * 10, b"y"]) == (412, [])
+        assert ask.said["code"] == 2004
+    # What may be large is read only from who has signed it.
     for headers in (
         {},
         signed(tmp_path / "keys"),
@@ -111,7 +115,7 @@ def test_a_client_reaches_what_it_needs_by_its_key_and_nobody_else_does(ask, fol
         signed(folder) | {"flwr-public-key": both["flwr-public-key"]},
         signed(folder) | {"flwr-public-key": b"AAAA"},
     ):
-        assert ask(PULL, headers, [b"x" * 10, b"y"]) == (412, [])
+        assert ask(OBJECT, headers, [b"x" * 10, b"y"]) == (412, [])
         assert ask.said["code"] == 2004  # as Flower says it, so that `fedkl join` has a sentence
         assert ask.unread == 2
     twice = [*signed(folder).items(), *both.items()]
