@@ -281,6 +281,9 @@ def plant(run, ran):
             script.write_text(f"#!/bin/sh\ntouch {ran}\n")
             script.chmod(0o700)
     (run / "flower" / "secret").write_text("0" * 64)
+    (run / "flower" / "keys").mkdir()
+    for name in ("ca.crt", "ca.key", "server.crt", "server.key", "client-0.key", "client-0.pub"):
+        (run / "flower" / "keys" / name).write_text("whose reader fails")
     for folder in (run / "flower").rglob("*"):
         folder.chmod(0o700)
     (run / "flower").chmod(0o700)
@@ -295,9 +298,9 @@ def test_nothing_in_a_run_directory_is_run(served, tmp_path, capsys):
         assert code == 0, err
     code, out, _ = call(capsys, "check", run)
     assert code == 2
-    for path in ("home", "commands", "bin", "secret", "node-0/home", "node-1/bin"):
+    for path in ("home", "commands", "bin", "secret", "keys", "node-0/home", "node-1/bin"):
         assert f"{run / 'flower' / path} is not of a run" in out
-    for path in ("home", "commands", "bin", "node-0", "node-1"):
+    for path in ("home", "commands", "bin", "keys", "node-0", "node-1"):
         shutil.rmtree(run / "flower" / path)
     (run / "flower" / "secret").unlink()
     assert call(capsys, "check", run)[0] == 0

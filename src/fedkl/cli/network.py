@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import math
 import socket
-import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +24,7 @@ from fedkl.network.flower.link import Link
 from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.serving import FOLDER, Serving
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.surroundings import Scratch
 from fedkl.network.requests import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.processes import be_deaf, ended_by_signals
@@ -213,8 +213,9 @@ def _serving_it(
     with ended_by_signals(), contextlib.ExitStack() as stack:
         if serving.local:
             # Keys that lie in a run's directory could be those of whoever made it.
-            new = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedkl-"))
-            own = Path(new) / "keys"
+            scratch = Scratch()
+            stack.callback(scratch.remove)
+            own = scratch.path / "keys"
             keys.make(own, serving.local)
             serving = serving._replace(port=serving.port or _free_port())
         link = _link(folder, serving, own)

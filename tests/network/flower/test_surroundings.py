@@ -1,9 +1,12 @@
 """Flower's processes find each other, keep to their folder and call nobody."""
 
+import fcntl
 import os
 import shutil
 import sys
 from pathlib import Path
+
+import pytest
 
 from fedkl.network.flower.surroundings import Scratch, surroundings
 
@@ -32,6 +35,11 @@ def test_what_flower_reads_is_always_in_a_new_folder_that_is_closed_to_others():
     assert scratch.path == first == scratch.home.parent
     assert [path.stat().st_mode & 0o777 for path in (first, scratch.home)] == [0o700, 0o700]
     (scratch.home / "apps").mkdir()
+    # systemd-tmpfiles leaves alone what it cannot lock.
+    other = os.open(first, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
     scratch.remove()
     assert not first.exists()
     assert scratch.path != first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._lock = -1
 
     @property
     def path(self) -> Path:
@@ -31,6 +33,9 @@ class Scratch:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fedkl-")
             (Path(self._folder.name) / "home").mkdir(0o700)
+            # What tidies up such folders leaves alone one that is locked, however old it is.
+            self._lock = os.open(self._folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
         return Path(self._folder.name)
 
     @property
@@ -41,6 +46,7 @@ class Scratch:
     def remove(self) -> None:
         """Removes it; the next one is another."""
         if self._folder is not None:
+            os.close(self._lock)
             self._folder.cleanup()
             self._folder = None
 
