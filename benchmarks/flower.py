@@ -46,6 +46,7 @@ from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.flower.surroundings import surroundings
 from fedkl.network.requests import new_federation
+from fedkl.network.signatures import Signer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flower"
 HOST = "127.0.0.1"
@@ -103,7 +104,7 @@ def over_network(config: Config, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round with warm clients on loopback, with TLS and keys, part by part."""
     names = ("round", "before", "push", "waiting", "after", "empty_message")
     parts: dict[str, list[float]] = {name: [] for name in names}
-    with served(config) as (federation, fleet, carrier):
+    with served(config) as (federation, fleet, carrier, signer):
         federation.run_round()
         for _ in range(rounds):
             begins = time.perf_counter()
@@ -117,12 +118,12 @@ def over_network(config: Config, rounds: int) -> dict[str, list[float]]:
             for i, name in enumerate(("before", "push", "waiting", "after")):
                 parts[name].append(moments[i + 1] - moments[i])
         for _ in range(rounds):
-            parts["empty_message"].append(_there_and_back(fleet))
+            parts["empty_message"].append(_there_and_back(fleet, signer))
     return parts
 
 
 @contextlib.contextmanager
-def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed]]:
+def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed, Signer]]:
     """A federation whose clients are processes of this machine, as `fedkl serve --local` has it."""
     clients = config.federation.clients
     with contextlib.ExitStack() as stack:
@@ -138,6 +139,7 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed]]:
 
         screen = Screen(lambda line: None, lambda text: None)
         engine = Flower(config, new_federation(), PATIENCE, screen)
+        engine.signer = Signer(folder / "keys")
         owners = keys.public_keys(folder / "keys")
         fleet = Fleet(connect, owners, lambda line: None, engine.greet)
         stack.callback(engine.close)
@@ -146,14 +148,15 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed]]:
         stack.callback(local.stop)
         local.start()
         engine.start(fleet)
-        yield Federation(config, engine), fleet, carriers[-1]
+        yield Federation(config, engine), fleet, carriers[-1], engine.signer
 
 
-def _there_and_back(fleet: Fleet) -> float:
+def _there_and_back(fleet: Fleet, signer: Signer) -> float:
     """Seconds until each client has answered a message that asks for nothing."""
-    nodes = fleet.connected().values()
+    nodes = fleet.connected().items()
     begins = time.perf_counter()
-    waiting = set(fleet.push([Parcel(node, b"", PATIENCE) for node in nodes]))
+    parcels = [Parcel(node, signer.sign(client, b""), PATIENCE) for client, node in nodes]
+    waiting = set(fleet.push(parcels))
     while waiting:
         waiting -= {answer.id for answer in fleet.pull(dict.fromkeys(waiting, 0))}
         time.sleep(0.05)

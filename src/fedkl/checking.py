@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkl import trust
@@ -37,6 +41,14 @@ _OURS = {
     "worker.log",
 }
 _FOLDERS = ("best", "checkpoints", "returns")
+_SERVED = "flower"
+_OF_SERVED = re.compile(
+    r"(superlink|superexec)\.log"
+    r"|node-\d+(/(supernode|apps)\.log)?"
+    r"|clients(/\d+(/(worker\.(log|sock|lock)|starting\.lock|refused"
+    r"|[0-9a-f]{32}(/\d{6,}\.safetensors)?))?)?"
+)
+"""What is in that folder: logs, and what clients of this machine keep."""
 
 
 class Finding(NamedTuple):
@@ -91,6 +103,34 @@ def _names(run: RunDirectory) -> Iterator[Finding]:
                 )
         if path.name not in _OURS and not files.is_temporary(path.name):
             yield Finding(f"{path} is not of a run", "move it elsewhere")
+    yield from _served(run.path / _SERVED)
+
+
+def _served(folder: Path) -> Iterator[Finding]:
+    """What should not be there of a run that is served: above all what Flower would run."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for within, folders, names in os.walk(folder):
+        for name in sorted((*folders, *names)):
+            path = Path(within) / name
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                yield Finding(f"{path} is a symbolic link", "put what it leads to in its place")
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
+                yield Finding(f"{path} is not an ordinary file", "remove it")
+            elif files.is_temporary(name):
+                yield Finding(
+                    f"{path} was left by a write that was interrupted",
+                    "nothing: the client removes it when it writes again",
+                )
+            elif not _OF_SERVED.fullmatch(path.relative_to(folder).as_posix()):
+                yield Finding(
+                    f"{path} is not of a run",
+                    "move it elsewhere: an older fedkl may have left it, or somebody may have "
+                    "planted it; nothing runs it",
+                )
+                if name in folders:  # what is in it is said with it
+                    folders.remove(name)
 
 
 def _log(run: RunDirectory) -> Iterator[Finding]:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 
 def about(folder: Path) -> list[str]:
-    """Commands of the processes that know a folder."""
+    """Commands of the processes that know a folder, or write there what they say."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             try:
                 command = (process / "cmdline").read_bytes()
-                if str(folder).encode() in command + (process / "environ").read_bytes():
+                knows = command + (process / "environ").read_bytes()
+                knows += os.readlink(process / "fd" / "1").encode()
+                if str(folder).encode() in knows:
                     found.append(command.replace(b"\0", b" ").decode())
             except OSError:
                 continue

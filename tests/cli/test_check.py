@@ -182,3 +182,31 @@ def test_too_little_memory_is_a_sentence(tmp_path, capsys, monkeypatch):
     code, _, err = call(capsys, "train", "probe-point", "--run", path)
     assert (code, err) == (2, "fedkl: there is not enough memory for this\n")
     assert not path.exists()
+
+
+def test_what_lies_among_what_flower_writes_is_found(run, capsys):
+    flower = run / "flower"
+    state = flower / "clients" / "0" / ("0" * 32)
+    state.mkdir(parents=True)
+    (flower / "node-0").mkdir()
+    for path in (
+        flower / "superlink.log",
+        flower / "node-0" / "supernode.log",
+        flower / "clients" / "0" / "worker.log",
+        state / "000001.safetensors",
+    ):
+        path.touch()
+    assert call(capsys, "check", run)[0] == 0
+    (flower / "home" / "apps" / "one").mkdir(parents=True)
+    (flower / "node-0" / "bin").mkdir()
+    (flower / "clients" / "0" / "sitecustomize.py").touch()
+    (state / "link").symlink_to("/etc")
+    os.mkfifo(state / "000002.safetensors")
+    code, out, err = call(capsys, "check", run)
+    assert code == 2
+    assert f"{flower / 'home'} is not of a run" in out
+    assert f"{flower / 'node-0' / 'bin'} is not of a run" in out
+    assert f"{flower / 'clients' / '0' / 'sitecustomize.py'} is not of a run" in out
+    assert f"{state / 'link'} is a symbolic link" in out
+    assert f"{state / '000002.safetensors'} is not an ordinary file" in out
+    assert "5 things are wrong" in err

@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 
 from fedkl import config
 from fedkl.network import asking, keys
-from fedkl.network.exchange import Exchange
+from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.requests import new_federation
 
 # `fedkl join`, with somebody else in the place of Flower.
@@ -81,11 +81,12 @@ def runs(number):
 
 
 def group_of(folder):
-    """The processes whose current folder is this one."""
+    """The processes that write their logs into this folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(path / "cwd") == str(folder) and runs(path.name):
+            log = Path(os.readlink(path / "fd" / "1"))
+            if log.parent == folder and runs(path.name):
                 found.append(int(path.name))
         except OSError:
             continue
@@ -209,7 +210,7 @@ from fedkl.network import asking
 print("SuperNode ID: 1", flush=True)
 place = json.loads(Path(os.environ["FEDKL_PLACE"]).read_text())
 folder = Path(place["directory"]) / str(place["client"])
-greeting = Path("../../greeting").read_bytes()
+greeting = (folder.parent.parent / "greeting").read_bytes()
 asking.deliver(asking.Place(folder.parent, place["client"], watch=place["watch"]), greeting, 60)
 time.sleep(60)
 """
@@ -219,7 +220,8 @@ def test_a_client_that_the_server_has_no_place_for_ends_with_code_2_and_one_sent
     tmp_path, joined, address
 ):
     chosen = config.preset("probe-point", set={"federation.clients": 4})
-    (tmp_path / "greeting").write_bytes(Exchange(chosen, new_federation()).greeting())
+    greeting = Exchange(chosen, new_federation()).greeting(None, Moment(0, 1, 0, "0" * 32))
+    (tmp_path / "greeting").write_bytes(greeting)
     process = joined(GREETED, address, "--client", "9", "--insecure-network")
     assert process.wait(60) == 2
     assert process.stderr.read().splitlines()[-1] == (

@@ -1,13 +1,16 @@
 """Serving as a user meets it: what is refused, what is waited for, what is left behind."""
 
 import contextlib
+import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -17,11 +20,14 @@ from left_behind import about, nothing_is_left_of
 
 pytest.importorskip("flwr")
 
+from flwr.cli.build import build_fab_from_disk
+
 from fedkl import config, training
 from fedkl.cli import network
 from fedkl.cli.parser import parser
 from fedkl.errors import UserError
 from fedkl.network import keys
+from fedkl.network.flower import only_ours
 from fedkl.network.flower.serving import FOLDER, Serving
 from fedkl.network.requests import new_federation
 from fedkl.runs import RunDirectory
@@ -154,7 +160,7 @@ def served(tmp_path):
     """A run that is served on this machine, before its first round."""
     chosen = network._config(options("probe-point", "--local", 2, *TINY))
     run = RunDirectory.create(tmp_path / "run", chosen.mapping())
-    Serving("127.0.0.1", 0, None, 2, False, 1.0, new_federation()).write(run.path)
+    Serving("127.0.0.1", 0, None, 2, False, 60.0, new_federation()).write(run.path)
     return run
 
 
@@ -256,6 +262,57 @@ def test_a_superlink_that_runs_is_used_and_left_alone_and_clients_evaluate(tmp_p
     here.run_round()
     here.run_round()
     assert returns == here.evaluate(3, False).mean(axis=1).astype(float).tolist()
+
+
+PLANTED = """
+from pathlib import Path
+Path({ran!r}).touch()
+from fedkl.network.flower.relay import app
+"""
+
+
+def plant(run, ran):
+    """Puts into a run's directory all that Flower, or a shell, would run if it were asked."""
+    app = only_ours.APP.parent
+    with warnings.catch_warnings(action="ignore"):  # of Flower's
+        digest = hashlib.sha256(build_fab_from_disk(app)).hexdigest()[:8]
+    for folder in ("flower", "flower/node-0", "flower/node-1"):
+        home = run / folder / "home" / "apps" / f"fedkl.fedkl-messages.1.0.0.{digest}"
+        home.mkdir(parents=True)
+        text = only_ours.APP.read_text().replace("fedkl.network.flower.relay:app", "evil:app")
+        text = text.replace("fedkl.network.flower.client_app:app", "evil:app")
+        (home / "pyproject.toml").write_text(text)
+        (home / "evil.py").write_text(PLANTED.format(ran=str(ran)))
+        for name in ("bin/flwr-clientapp", "bin/uname", "commands/flwr-serverapp", "commands/env"):
+            script = run / folder / name
+            script.parent.mkdir(exist_ok=True)
+            script.write_text(f"#!/bin/sh\ntouch {ran}\n")
+            script.chmod(0o700)
+    (run / "flower" / "secret").write_text("0" * 64)
+    (run / "flower" / "keys").mkdir()
+    for name in ("ca.crt", "ca.key", "server.crt", "server.key", "client-0.key", "client-0.pub"):
+        (run / "flower" / "keys" / name).write_text("whose reader fails")
+    for folder in (run / "flower").rglob("*"):
+        folder.chmod(0o700)
+    (run / "flower").chmod(0o700)
+
+
+def test_nothing_in_a_run_directory_is_run(served, tmp_path, capsys):
+    run = served.path
+    plant(run, tmp_path / "ran")
+    for command in (["resume", run, "--until", 1], ["evaluate", run, "--episodes", 1]):
+        code, _, err = call(capsys, *command)
+        assert not (tmp_path / "ran").exists()
+        assert code == 0, err
+    code, out, _ = call(capsys, "check", run)
+    assert code == 2
+    for path in ("home", "commands", "bin", "secret", "keys", "node-0/home", "node-1/bin"):
+        assert f"{run / 'flower' / path} is not of a run" in out
+    for path in ("home", "commands", "bin", "keys", "node-0", "node-1"):
+        shutil.rmtree(run / "flower" / path)
+    (run / "flower" / "secret").unlink()
+    assert call(capsys, "check", run)[0] == 0
+    nothing_is_left_of(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["flower", "flower/home", "flower/keys", "flower/superlink.log"])

@@ -108,7 +108,7 @@ class Asking:
 
     def run(self, work, model, jobs, key):
         for job in jobs:
-            at = Moment(0, 1, 0)
+            at = Moment(0, 1, 0, "0" * 32)
             request = self.exchange.request(work, model, job, key, at)
             assert b"gravity" not in request
             answer = self.exchange.result(self.client.answer(request), work, model, job, at)

@@ -63,7 +63,7 @@ def bitten(draw, whole):
     return bytes(data)
 
 
-REPLY = Reply("f", 2, 5, 7, "", {"a": np.arange(4, dtype=np.float32), "b": np.ones((2, 2))})
+REPLY = Reply("f", 2, 5, 7, "n", "", {"a": np.arange(4, dtype=np.float32), "b": np.ones((2, 2))})
 
 
 @cache

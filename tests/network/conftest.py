@@ -4,7 +4,7 @@ import pytest
 
 from fedkl.engines import Failure
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.requests import new_federation, new_turn
+from fedkl.network.requests import new_federation, new_nonce, new_turn
 from fedkl.network.resident import Resident
 from fedkl.network.wire import MessageError
 from fedkl.server.loop import Federation
@@ -46,7 +46,7 @@ class Loopback:
         round = int(self.federation.state.round)
         for job in jobs:
             self.turn = new_turn(self.turn)
-            at = Moment(round, self.turn, self.floor)
+            at = Moment(round, self.turn, self.floor, new_nonce())
             try:
                 request = self.exchange.request(work, model, job, key, at)
             except MessageError as error:

@@ -3,14 +3,16 @@
 import pytest
 
 from fedkl.network import greetings, wire
-from fedkl.network.greetings import KIND, greeting_of, read_greeting, sources_of, write_greeting
-from fedkl.network.requests import new_federation
+from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.greetings import KIND, read_greeting, sources_of, write_greeting
+from fedkl.network.requests import new_federation, new_nonce
 from fedkl.network.wire import MessageError
 
 
 @pytest.fixture
 def greeting(tiny):
-    return greeting_of(tiny(), "a = 1", new_federation(), "no")
+    exchange = Exchange(tiny(), new_federation())
+    return read_greeting(exchange.greeting(1, Moment(0, 7, 0, new_nonce()), "no"))
 
 
 def test_what_is_written_is_read(greeting):
@@ -18,12 +20,14 @@ def test_what_is_written_is_read(greeting):
     assert wire.kind_of(data) == KIND
     assert read_greeting(data) == greeting
     assert greeting.fedkl == greetings.version()
+    assert (greeting.client, greeting.turn, greeting.refusal) == (1, 7, "no")
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"federation": "../x"}, {"fedkl": 1}, {"config": None}, {"spaces": [1, 2]},
+        {"federation": "../x"}, {"client": -1}, {"turn": None}, {"nonce": "x"},
+        {"fedkl": 1}, {"config": None}, {"spaces": [1, 2]},
         {"sources": []}, {"sources": {"algorithm": ""}}, {"refusal": 0}, {"more": 1},
     ],
 )  # fmt: skip

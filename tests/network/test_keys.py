@@ -209,7 +209,7 @@ def test_a_clients_public_key_is_that_of_its_private_key(folder):
         private = forms.load_ssh_private_key((folder / f"client-{number}.key").read_bytes(), None)
         assert isinstance(private.public_key().curve, ec.SECP384R1)
         assert forms.load_pem_public_key(pem) == private.public_key()
-        keys.check_client_key(folder / f"client-{number}.key")
+        keys.public_key_of(folder / f"client-{number}.key")
 
 
 def test_clients_are_numbers_and_not_in_the_order_of_their_names(tmp_path):

@@ -13,7 +13,7 @@ from fedkl.network.replies import Reply, read_reply, result_of, write_reply
 from fedkl.network.wire import MessageError
 
 MEASURED = Measurement(*(np.full((2, 3), i, np.float32) for i in range(3)))
-GOOD = Reply("f", 2, 5, 7, "", to_arrays(MEASURED))
+GOOD = Reply("f", 2, 5, 7, "n", "", to_arrays(MEASURED))
 NUMBERS = st.integers(0, 2**63 - 1)
 
 
@@ -35,7 +35,7 @@ def test_returns_come_back_as_one_array():
 
 
 def test_a_failure_is_one_short_line():
-    reply = Reply("f", 2, 5, 7, "it\nfell " + "x" * 1000, {})
+    reply = Reply("f", 2, 5, 7, "n", "it\nfell " + "x" * 1000, {})
     reason = result_of(read_reply(write_reply(reply)), MEASURED).reason
     assert reason.startswith("it fell xxx")
     assert len(reason) == wire.LONGEST_REASON

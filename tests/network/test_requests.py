@@ -40,6 +40,7 @@ SIMPLE = Request(
     client=2,
     round=5,
     turn=7,
+    nonce="ab" * 16,
     since=4,
     floor=1,
     config="seed = 1\n",

@@ -19,7 +19,13 @@ from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.reasons import without_paths
 from fedkl.network.replies import read_reply
-from fedkl.network.requests import Spaces, new_federation, read_request, write_request
+from fedkl.network.requests import (
+    Spaces,
+    new_federation,
+    new_nonce,
+    read_request,
+    write_request,
+)
 from fedkl.network.resident import RefusalError, Resident
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
@@ -64,6 +70,7 @@ class Long(PointTarget):
     horizon: ClassVar[int] = 5
 """
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
+NONCE = "0" * 32
 SIZES = {"observation_size": 1, "action_size": 1, "horizon": 1}
 
 
@@ -76,7 +83,8 @@ class Server:
         self.turns = itertools.count(1)
 
     def request(self, work=None, client=0, since=0, **at):
-        moment = Moment(**({"round": 0, "turn": next(self.turns), "floor": 0} | at))
+        first = {"round": 0, "turn": next(self.turns), "floor": 0, "nonce": NONCE}
+        moment = Moment(**(first | at))
         job = Job(client, WORDS, since)
         return self.exchange.request(work or Train(), self.model, job, WORDS, moment)
 
@@ -84,7 +92,7 @@ class Server:
         work = work or Train()
         data = self.request(work, client, since, **at)
         asked = read_request(data)
-        moment = Moment(asked.round, asked.turn, asked.floor)
+        moment = Moment(asked.round, asked.turn, asked.floor, asked.nonce)
         job = Job(client, WORDS, since)
         return self.exchange.result(resident.answer(data), work, self.model, job, moment)
 
@@ -186,16 +194,19 @@ def test_an_answer_for_another_turn_round_or_federation_does_not_count(tiny, tmp
     work, job = Evaluate(2, True), Job(0, WORDS)
     reply = resident.answer(server.request(work, turn=7, round=1))
 
-    def read(exchange, job, *at):
-        return exchange.result(reply, work, server.model, job, Moment(*at))
+    def read(exchange, job, *at, nonce=NONCE):
+        return exchange.result(reply, work, server.model, job, Moment(*at, nonce))
 
     assert read(server.exchange, job, 1, 7, 0).shape == (2,)
     assert read(server.exchange, job, 1, 8, 0).reason == "it answered for another turn"
     assert read(server.exchange, job, 2, 7, 0).reason == "it answered for another round"
     assert read(server.exchange, Job(1, WORDS), 1, 7, 0).reason == "it answered for another client"
+    another = read(server.exchange, job, 1, 7, 0, nonce=new_nonce())
+    assert another.reason == "it answered for another request"
     other = Exchange(config, new_federation())
     assert read(other, job, 1, 7, 0).reason == "it answered for another federation"
-    assert "not a reply" in server.exchange.result(b"", work, server.model, job, Moment(1, 7, 0))[0]
+    nothing = server.exchange.result(b"", work, server.model, job, Moment(1, 7, 0, NONCE))
+    assert "not a reply" in nothing.reason
 
 
 def test_clients_that_share_a_world_cannot_be_alone(tmp_path):
@@ -331,8 +342,10 @@ def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
 
 def greeted(resident, exchange, **changes):
     """Why a client cannot take part: as it is told to the server, and to whoever started it."""
-    greeting = greetings.read_greeting(exchange.greeting())._replace(**changes)
+    said = exchange.greeting(None, Moment(0, 5, 0, NONCE))
+    greeting = greetings.read_greeting(said)._replace(**changes)
     reply = read_reply(resident.answer(greetings.write_greeting(greeting)))
+    assert (reply.federation, reply.turn, reply.nonce) == (exchange.federation, 5, NONCE)
     path = resident._folder / REFUSED
     return reply.failure, path.read_text() if path.exists() else ""
 
@@ -343,6 +356,8 @@ def greeted(resident, exchange, **changes):
         (0, {}, ""),
         (9, {}, "client 9 is not one of 0 to 3"),
         (0, {"refusal": "client 0 is taken"}, "client 0 is taken"),
+        (0, {"client": 0}, ""),
+        (0, {"client": 2}, "this is client 0, and its key is that of client 2"),
         (
             0,
             {"fedkl": "0.0.1"},

@@ -108,3 +108,13 @@ def test_a_socket_that_was_left_behind_is_replaced_and_a_path_may_be_long(tmp_pa
         assert sockets.listens(folder / "s")
         listener.close()
         assert not sockets.listens(folder / "s")
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the system does not say who it is")
+def test_a_process_of_another_user_is_not_talked_to(monkeypatch):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sockets.require_same_user(ours)
+        monkeypatch.setattr(sockets.os, "getuid", lambda: 65534)
+        with pytest.raises(PermissionError, match="a process of another user"):
+            sockets.require_same_user(ours)

@@ -53,7 +53,7 @@ def place(tmp_path):
 def request_of(config, round=0, turn=1):
     exchange = Exchange(config, "ab" * 16)
     model = broadcast(at_the_server(first_states(config)[0]))
-    return exchange.request(Train(), model, Job(0, WORDS), WORDS, Moment(round, turn, 0))
+    return exchange.request(Train(), model, Job(0, WORDS), WORDS, Moment(round, turn, 0, "0" * 32))
 
 
 def gone(process):

@@ -22,9 +22,11 @@ from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.link import Link
 from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.serving import FOLDER, KEYS, Serving
+from fedkl.network.flower.serving import FOLDER, Serving
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.surroundings import Scratch
 from fedkl.network.requests import new_federation
+from fedkl.network.signatures import Signer
 from fedkl.processes import be_deaf, ended_by_signals
 from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory, files
@@ -208,20 +210,24 @@ def _serving_it(
     run: RunDirectory, serving: Serving, engine: Flower, chosen: Config
 ) -> Iterator[None]:
     """Clients are connected inside the block, and nothing of Flower's is left after it."""
-    # What Flower writes there, it would write through links.
+    # What others write there, they would write through links.
     files.refuse_links(run.path / FOLDER)
     folder = (run.path / FOLDER).resolve()
     asking.private_folder(folder)
     own = serving.keys
-    if serving.local:
-        own = folder / KEYS
-        keys.make(own, serving.local)
-        serving = serving._replace(port=serving.port or _free_port())
     with ended_by_signals(), contextlib.ExitStack() as stack:
+        if serving.local:
+            # Keys that lie in a run's directory could be those of whoever made it.
+            scratch = Scratch()
+            stack.callback(scratch.remove)
+            own = scratch.path / "keys"
+            keys.make(own, serving.local)
+            serving = serving._replace(port=serving.port or _free_port())
         link = _link(folder, serving, own)
         stack.callback(link.stop)
         try:
             owners = None if own is None else keys.public_keys(own)
+            engine.signer = None if own is None else Signer(own)
             fleet = Fleet(link.connect, owners, console.say, engine.greet)
             stack.callback(fleet.close)
             where = checks.address_of(serving.host, serving.port)

@@ -108,7 +108,7 @@ def check_client(folder: Path, client: int, host: str, port: int) -> None:
     Raises:
         UserError: it would not.
     """
-    keys.check_client_key(folder / f"client-{client}.key")
+    keys.public_key_of(folder / f"client-{client}.key")
     authority = _authority(folder)
     place = address_of(host, port)
     try:

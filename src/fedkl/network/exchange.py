@@ -14,7 +14,7 @@ from fedkl.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.network import LARGEST
-from fedkl.network.greetings import greeting_of, write_greeting
+from fedkl.network.greetings import Greeting, sources_of, version, write_greeting
 from fedkl.network.replies import read_reply, result_of
 from fedkl.network.requests import Request, check_federation, spaces_of, write_request
 from fedkl.network.wire import MessageError
@@ -33,6 +33,7 @@ class Moment(NamedTuple):
     round: int
     turn: int
     floor: int
+    nonce: str
 
 
 class Exchange:
@@ -50,13 +51,25 @@ class Exchange:
         self._limits = limits_of(config, *first_states(config))
         self._limit = limit
 
-    def greeting(self, refusal: str = "") -> bytes:
-        """What is sent to whoever connects.
+    def greeting(self, client: int | None, at: Moment, refusal: str = "") -> bytes:
+        """What is sent to who has connected.
 
         Args:
+            client: whose key it has; None: it needs none.
+            at: when.
             refusal: why it cannot take part.
         """
-        said = greeting_of(self._config, self._text, self.federation, refusal)
+        said = Greeting(
+            federation=self.federation,
+            client=client,
+            turn=at.turn,
+            nonce=at.nonce,
+            fedkl=version(),
+            config=self._text,
+            spaces=spaces_of(self._config.world),
+            sources=sources_of(self._config),
+            refusal=refusal,
+        )
         return write_greeting(said, self._limit)
 
     def request(self, work: Work[Any], model: Model, job: Job, key: Words, at: Moment) -> bytes:
@@ -106,9 +119,9 @@ class Exchange:
             reply = read_reply(data, self.largest(work, model, job))
         except MessageError as error:
             return Failure(str(error))
-        wanted = (self.federation, job.client, at.round, at.turn)
-        names = ("federation", "client", "round", "turn")
-        for name, want, have in zip(names, wanted, reply[:4], strict=True):
+        wanted = (self.federation, job.client, at.round, at.turn, at.nonce)
+        names = ("federation", "client", "round", "turn", "request")
+        for name, want, have in zip(names, wanted, reply[:5], strict=True):
             if have != want:
                 reason = f": {reply.failure}" if reply.failure else ""
                 return Failure(f"it answered for another {name}{reason}")

@@ -1,4 +1,4 @@
-"""What a server says to whoever connects, before it asks for anything: what both must share.
+"""What a server says to a client that connects, before it asks for anything: what both must share.
 
 A client that cannot take part says so at once, to the server and to whoever started it.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedkl.config import Config
 from fedkl.network import LARGEST, wire
-from fedkl.network.requests import Spaces, check_federation, read_spaces, spaces_of
+from fedkl.network.requests import Spaces, check_federation, read_nonce, read_spaces
 from fedkl.network.wire import MessageError
 
 KIND = "greeting"
@@ -25,6 +25,12 @@ class Greeting(NamedTuple):
 
     federation: str
     """As `new_federation` makes it, once for a run."""
+    client: int | None
+    """Whose key the client has, as the server knows it; None: there are no keys."""
+    turn: int
+    """As `Request.turn`."""
+    nonce: str
+    """As `Request.nonce`."""
     fedkl: str
     """Its version."""
     config: str
@@ -34,12 +40,6 @@ class Greeting(NamedTuple):
     """As `sources_of` gives them."""
     refusal: str
     """Why the client cannot take part, for what only the server knows; empty: it can."""
-
-
-def greeting_of(config: Config, text: str, federation: str, refusal: str) -> Greeting:
-    """What the server of a config says."""
-    spaces = spaces_of(config.world)
-    return Greeting(federation, version(), text, spaces, sources_of(config), refusal)
 
 
 def version() -> str:
@@ -75,6 +75,9 @@ def read_greeting(data: bytes, limit: int = LARGEST) -> Greeting:
     wire.check_names(sources, (ALGORITHM, WORLD))
     return Greeting(
         federation=check_federation(wire.text(header, "federation")),
+        client=None if header["client"] is None else wire.whole(header, "client"),
+        turn=wire.whole(header, "turn"),
+        nonce=read_nonce(header),
         fedkl=wire.shortened(wire.text(header, "fedkl")),
         config=wire.text(header, "config"),
         spaces=read_spaces(header["spaces"]),

@@ -22,6 +22,11 @@ from fedkl.errors import UserError
 from fedkl.network.asking import private_folder
 from fedkl.runs import files
 
+MISSING = (
+    "a federation over a network needs Flower and cryptography; install them with "
+    "`pip install -e '.[flower]'`"
+)
+
 try:
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -30,10 +35,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as error:
-    raise UserError(
-        "a federation over a network needs Flower and cryptography; install them with "
-        "`pip install -e '.[flower]'`"
-    ) from error
+    raise UserError(MISSING) from error
 
 HOSTS = ("localhost", "127.0.0.1")
 """What every server's certificate is for."""
@@ -115,11 +117,11 @@ def normalised(pem: bytes) -> bytes:
         return pem
 
 
-def check_client_key(path: Path) -> None:
-    """Whether a file holds a client's private key as Flower reads it, closed to others.
+def public_key_of(path: Path) -> bytes:
+    """The public half of a client's private key as Flower reads it, as `normalised` has it.
 
     Raises:
-        UserError: it does not.
+        UserError: the file holds no such key, or is open to others.
     """
     data = read_private(path)
     try:
@@ -128,6 +130,28 @@ def check_client_key(path: Path) -> None:
         raise UserError(f"{path} is not an OpenSSH private key without a passphrase") from error
     if not _is_p384(key.public_key()):
         raise UserError(f"{path} is not a P-384 key, and Flower takes no other")
+    return _pem(key.public_key())
+
+
+def server_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    """The server's private key.
+
+    Raises:
+        UserError: it cannot be read, is open to others, or is none.
+    """
+    return _private(folder / "server.key", may_make=False)
+
+
+def certificate(path: Path) -> x509.Certificate:
+    """The certificate in a file.
+
+    Raises:
+        UserError: it cannot be read, or is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(_read(path))
+    except _WRONG as error:
+        raise UserError(f"{path} is not a certificate") from error
 
 
 def read_private(path: Path) -> bytes:
@@ -168,15 +192,12 @@ def _make_server(folder: Path, names: Sequence[x509.GeneralName], days: int) -> 
     authority = _private(folder / "ca.key", may_make=not (folder / "ca.crt").exists())
     if not (folder / "ca.crt").exists():
         _create(folder / "ca.crt", _authority(authority).public_bytes(forms.Encoding.PEM))
-    try:
-        ca = x509.load_pem_x509_certificate(_read(folder / "ca.crt"))
-    except _WRONG as error:
-        raise UserError(f"{folder / 'ca.crt'} is not a certificate") from error
+    ca = certificate(folder / "ca.crt")
     if ca.public_key() != authority.public_key():
         raise UserError(f"{folder / 'ca.key'} is not the key of {folder / 'ca.crt'}")
     server = _private(folder / "server.key", may_make=True)
     end = min(_now() + datetime.timedelta(days=days), ca.not_valid_after_utc)
-    certificate = (
+    shown = (
         _certificate("fedkl server", server.public_key(), ca.subject, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
@@ -188,7 +209,7 @@ def _make_server(folder: Path, names: Sequence[x509.GeneralName], days: int) -> 
         )
         .sign(authority, hashes.SHA384())
     )
-    _create(folder / "server.crt", certificate.public_bytes(forms.Encoding.PEM))
+    _create(folder / "server.crt", shown.public_bytes(forms.Encoding.PEM))
 
 
 def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
@@ -242,7 +263,7 @@ def _make_client(folder: Path, number: int) -> None:
     if public.exists():
         return
     if private.exists():  # an interrupted call made it
-        check_client_key(private)
+        public_key_of(private)
         key = forms.load_ssh_private_key(_read(private), None)
     else:
         key = ec.generate_private_key(ec.SECP384R1())
@@ -272,7 +293,7 @@ def _private(path: Path, may_make: bool) -> ec.EllipticCurvePrivateKey:
 def _check_names(path: Path, names: Sequence[x509.GeneralName]) -> None:
     """Whether a certificate is for all these names."""
     try:
-        found = x509.load_pem_x509_certificate(_read(path)).extensions
+        found = certificate(path).extensions
         has = {*found.get_extension_for_class(x509.SubjectAlternativeName).value}
     except x509.ExtensionNotFound:
         has = set()

@@ -21,6 +21,7 @@ class Reply(NamedTuple):
     client: int
     round: int
     turn: int
+    nonce: str
     failure: str
     """Why there is no result; empty if there is one."""
     result: Arrays
@@ -50,6 +51,7 @@ def read_reply(data: bytes, limit: int = LARGEST) -> Reply:
         client=wire.whole(header, "client"),
         round=wire.whole(header, "round"),
         turn=wire.whole(header, "turn"),
+        nonce=wire.text(header, "nonce"),
         failure=wire.shortened(wire.text(header, "failure")),
         result=arrays,
     )

@@ -23,7 +23,7 @@ WORKS: dict[str, type[Any]] = {cls.name: cls for cls in (Train, Evaluate, Measur
 """All that a client can be asked over a network. An episode is not among it: that is the client's
 data, and never leaves it."""
 _KIND = "request"
-_FEDERATION = re.compile(r"[0-9a-f]{32}")
+_FEDERATION = _NONCE = re.compile(r"[0-9a-f]{32}")
 _WORDS = 16
 """Numbers that a key has at the most."""
 
@@ -53,6 +53,8 @@ class Request(NamedTuple):
     turn: int
     """Which of all requests of the federation this is: each is greater than those before it, also
     after the server was started again. The reply repeats it."""
+    nonce: str
+    """As `new_nonce` makes it. The reply repeats it: only who was asked knows it."""
     since: int
     """`engines.Job.since`."""
     floor: int
@@ -76,6 +78,11 @@ def new_federation() -> str:
 def new_turn(last: int) -> int:
     """A turn after the last one, and after all those of a server that was ended before."""
     return max(last + 1, time.time_ns())
+
+
+def new_nonce() -> str:
+    """What nobody can guess."""
+    return secrets.token_hex(16)
 
 
 def check_federation(name: str) -> str:
@@ -128,6 +135,7 @@ def read_request(data: bytes, limit: int = LARGEST) -> Request:
         client=wire.whole(header, "client"),
         round=wire.whole(header, "round"),
         turn=wire.whole(header, "turn"),
+        nonce=read_nonce(header),
         since=wire.whole(header, "since"),
         floor=wire.whole(header, "floor"),
         config=wire.text(header, "config"),
@@ -137,6 +145,17 @@ def read_request(data: bytes, limit: int = LARGEST) -> Request:
         shared=_words(header, "shared"),
         model=arrays,
     )
+
+
+def read_nonce(header: Mapping[str, Any]) -> str:
+    """A nonce as a header has it.
+
+    Raises:
+        MessageError: it is none.
+    """
+    if not _NONCE.fullmatch(nonce := wire.text(header, "nonce")):
+        raise MessageError(f"nonce is {wire.shortened(repr(nonce))}, not 32 hexadecimal digits")
+    return nonce
 
 
 def read_spaces(given: Any) -> Spaces:

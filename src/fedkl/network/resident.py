@@ -79,10 +79,11 @@ class Resident:
         """
         if wire.kind_of(data) == greetings.KIND:
             return self._meet(data)
-        names: tuple[str, int, int, int] = ("", self._client, 0, 0)
+        names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
             request = read_request(data, self._limit)
-            names = (request.federation, self._client, request.round, request.turn)
+            at = (request.round, request.turn, request.nonce)
+            names = (request.federation, self._client, *at)
             reply = Reply(*names, "", self._result(request))
             return write_reply(reply, self._limit)
         except Exception as error:
@@ -91,16 +92,17 @@ class Resident:
     def _meet(self, data: bytes) -> bytes:
         """A reply to a greeting; why this client cannot take part is in a file, too, where whoever
         has started it looks."""
-        federation = reason = ""
+        reason = ""
+        names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
             greeting = greetings.read_greeting(data, self._limit)
-            federation = greeting.federation
+            names = (greeting.federation, self._client, 0, greeting.turn, greeting.nonce)
             self._require_common(greeting)
             (self._folder / REFUSED).unlink(missing_ok=True)
         except Exception as error:
             reason = _logged(error)
             files.write_atomically(self._folder / REFUSED, reason.encode(), 0o600)
-        return write_reply(Reply(federation, self._client, 0, 0, without_paths(reason), {}))
+        return write_reply(Reply(*names, without_paths(reason), {}))
 
     def _require_common(self, greeting: Greeting) -> None:
         """Whether this client has all that it must have in common with a server.
@@ -112,6 +114,10 @@ class Resident:
             raise RefusalError(
                 f"this is fedkl {ours}, and the server's is {greeting.fedkl}: use the same on both "
                 "sides"
+            )
+        if greeting.client not in (None, self._client):
+            raise RefusalError(
+                f"this is client {self._client}, and its key is that of client {greeting.client}"
             )
         if greeting.refusal:
             raise RefusalError(greeting.refusal)

@@ -19,6 +19,8 @@ from fedkl.errors import UserError
 from fedkl.network import LARGEST
 
 _LENGTH = struct.Struct(">Q")
+_PEER = struct.Struct("iII")
+"""The numbers of a process, its user and its group, as Linux says them."""
 _LONGEST_PATH = 100
 """What every system allows as the name of a socket."""
 
@@ -49,6 +51,7 @@ def ask(path: Path, data: bytes, seconds: float, limit: int = LARGEST) -> bytes:
         with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
             connection.settimeout(seconds)
             connection.connect(name)
+            require_same_user(connection)
             send(connection, data, deadline)
             return receive(connection, limit, deadline)
     except TimeoutError as error:
@@ -82,6 +85,20 @@ def listens(path: Path) -> bool:
         except OSError:
             return False
         return True
+
+
+def require_same_user(connection: socket.socket) -> None:
+    """Sees to it that who is at the other end is a process of this user; where the system cannot
+    say (Linux can), the folder of the socket has to keep others out.
+
+    Raises:
+        PermissionError: it is somebody else's.
+    """
+    if hasattr(socket, "SO_PEERCRED"):
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        _, user, _ = _PEER.unpack(found)
+        if user != os.getuid():
+            raise PermissionError(f"a process of another user (number {user}) is at the other end")
 
 
 def send(connection: socket.socket, data: bytes, deadline: float) -> None:

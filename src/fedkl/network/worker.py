@@ -108,6 +108,7 @@ def _answer(resident: Resident, connection: socket.socket) -> None:
         connection.settimeout(READING)
         if not connection.recv(1, socket.MSG_PEEK):
             return  # it only looked whether somebody listens
+        sockets.require_same_user(connection)
         request = sockets.receive(connection, LARGEST, time.monotonic() + READING)
         reply = resident.answer(request)
         sockets.send(connection, reply, time.monotonic() + READING)

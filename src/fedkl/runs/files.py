@@ -148,7 +148,8 @@ def refuse_link(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Sees to it that neither a folder nor anything in it is a link; for whoever lets others write.
+    """Sees to it that neither a folder nor anything in it is a link or a pipe; for whoever lets
+    others write.
 
     Raises:
         UserError: something is.
@@ -157,6 +158,9 @@ def refuse_links(folder: Path) -> None:
     for within, folders, names in os.walk(folder):
         for name in (*folders, *names):
             refuse_link(Path(within) / name)
+            # A socket that was left behind is replaced by whoever listens there.
+            if not stat.S_ISSOCK(os.lstat(Path(within) / name).st_mode) and name in names:
+                require_ordinary(Path(within) / name)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -14,15 +14,16 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Context, Message, Metadata, MetricRecord, RecordDict
 
-from fedkl.network import asking, sockets
+from fedkl.network import asking, keys, sockets
 from fedkl.network.asking import Place
 from fedkl.network.flower import client_app, place_file
+from fedkl.network.signatures import Signer, Verifier
 
 # A resident process that takes a message and then does something else than answering.
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from fedkl.network import asking, sockets
+from fedkl.network import asking, keys, sockets
 folder = Path(sys.argv[1])
 kept = asking.claim(folder)
 listener = sockets.listen(folder / asking.SOCKET)
@@ -38,7 +39,7 @@ def place(tmp_path, monkeypatch):
     """Where client 3 lives, as the app's process is told."""
     place = Place(tmp_path / "state", 3)
     asking.private_folder(place.folder)
-    place_file.write_place(tmp_path / "place.json", place)
+    place_file.write_place(tmp_path / "place.json", place, None)
     monkeypatch.setenv(place_file.VARIABLE, str(tmp_path / "place.json"))
     return place
 
@@ -168,3 +169,40 @@ def test_where_things_are_on_the_client_is_not_told(place, capsys):
 @pytest.mark.parametrize(("ttl", "seconds"), [(4.0, 3.0), (20.0, 15.0), (600.0, 595.0)])
 def test_the_way_back_has_its_share_of_the_time(ttl, seconds):
     assert client_app._seconds(asked(b"", ttl)) == pytest.approx(seconds)
+
+
+@pytest.fixture
+def signed(place, tmp_path, monkeypatch):
+    """From now on the client believes only its server; how that signs."""
+    keys.make(tmp_path / "keys", 4)
+    verifier = Verifier.of(tmp_path / "keys" / "ca.crt", tmp_path / "keys" / "client-3.key")
+    place_file.write_place(tmp_path / "place.json", place, verifier)
+    return Signer(tmp_path / "keys").sign
+
+
+def test_what_the_server_has_signed_is_answered(echo, signed):
+    reply = client_app.answer(asked(signed(3, b"abc")))
+    assert reply.content["work"]["blob"] == b"cba"
+
+
+@pytest.mark.parametrize("ttl", [30.0, 0.001])
+@pytest.mark.parametrize(
+    ("forge", "reason"),
+    [
+        (lambda sign: b"", "it is not signed"),
+        (lambda sign: b"abc", "it is not signed"),
+        (lambda sign: sign(2, b"abc"), "it is for another client"),
+        (lambda sign: sign(3, b"abc")[:-1] + b"x", "not signed by the server of this federation"),
+    ],
+    ids=["empty", "unsigned", "another's", "changed"],
+)
+def test_what_is_forged_is_not_looked_at_and_ends_nothing(
+    place, worker, signed, forge, reason, ttl
+):
+    """Also not by a message that leaves the process that trains no time."""
+    process = worker("hang")
+    before = {path.name for path in place.folder.iterdir()}
+    reply = client_app.answer(asked(forge(signed), ttl))
+    assert reason in reply.error.reason
+    assert process.poll() is None
+    assert {path.name for path in place.folder.iterdir()} == before

@@ -337,10 +337,8 @@ def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
     answers = federation.engine.run(Train(), model, jobs, words)
     carrier.lost = 1
     assert list(answers) == [(0, Failure("what it was asked was lost", lost=True))]
-    assert lines[-2:] == [
-        "the relay has ended; it is started again",
-        "0 of 1 clients answered in 0.0 s",
-    ]
+    assert lines[-2] == "the relay has ended; it is started again"
+    assert lines[-1].startswith("0 of 1 clients answered in 0.")
     # Nobody is busy with what was lost.
     assert federation.evaluation(Evaluate(2, False))().failures == {}
 
@@ -386,7 +384,7 @@ def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, ti
     assert len(seen) == 2
     assert all(size <= largest < size + 2_000_000 for largest, size in seen)
     model, (job,), _ = _asked(federation)
-    at = Moment(1, 1, 0)
+    at = Moment(1, 1, 0, "")
     huge = b"x" * (federation.engine._exchange.largest(Train(), model, job) + 1)
     reason = federation.engine._exchange.result(huge, Train(), model, job, at).reason
     assert "is over the limit of" in reason

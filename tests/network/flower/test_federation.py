@@ -18,6 +18,7 @@ from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.requests import new_federation
+from fedkl.network.signatures import Signer
 from fedkl.server.loop import Federation
 
 CLIENTS = 3
@@ -50,11 +51,12 @@ def fleet(tmp_path_factory, quick_compilation):
     nodes = local_nodes(link.address, folder, folder / "keys", CLIENTS, [])
     clients = LocalClients(nodes, print)
     try:
-        engine = engine_of(fedkl.preset("probe-point", "fedkl", 0, TINY))
+        engine = engine_of(fedkl.preset("probe-point", "fedkl", 0, TINY), folder / "keys")
         found = Fleet(link.connect, keys.public_keys(folder / "keys"), print, engine.greet)
         clients.start()
         assert sorted(found.wait(range(CLIENTS), CLIENTS, 90)) == [0, 1, 2]
         assert len(about(folder)) > 3 * CLIENTS
+        found.keys = folder / "keys"
         yield found
         found.close()
     finally:
@@ -70,14 +72,16 @@ def test_over_the_network_every_algorithm_learns_the_bits_of_this_process(fleet)
     assert [name for name in ALGORITHMS if not learns_the_same(fleet, name)] == []
 
 
-def engine_of(config):
-    return Flower(config, new_federation(), 60, Screen(print, lambda _: None))
+def engine_of(config, folder):
+    engine = Flower(config, new_federation(), 60, Screen(print, lambda _: None))
+    engine.signer = Signer(folder)
+    return engine
 
 
 def learns_the_same(fleet, algorithm):
     """Whether an algorithm comes to the same state there and here."""
     config = fedkl.preset("probe-point", algorithm, 0, TINY)
-    engine = engine_of(config)
+    engine = engine_of(config, fleet.keys)
     engine.start(fleet)
     here, there = Federation(config), Federation(config, engine)
     for _ in range(ROUNDS):
@@ -89,7 +93,9 @@ def learns_the_same(fleet, algorithm):
 
 def owners(fleet):
     """The node of each client, by what nodes say of themselves."""
-    ids = fleet.push([Parcel(node, b"", 60.0) for node in fleet.connected().values()])
+    signer = Signer(fleet.keys)
+    nodes = fleet.connected().items()
+    ids = fleet.push([Parcel(node, signer.sign(client, b""), 60.0) for client, node in nodes])
     found, end = {}, time.monotonic() + 60
     while ids and time.monotonic() < end:
         for answer in fleet.pull(dict.fromkeys(ids, 0)):

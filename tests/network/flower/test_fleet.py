@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from fedkl.network import keys
 from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, Parcel
-from fedkl.network.flower.fleet import Fleet
+from fedkl.network.flower.fleet import Fleet, Greeted
 from fedkl.network.replies import Reply, write_reply
 
 
@@ -18,6 +18,7 @@ class Nodes:
         self.says = says or {}
         self.refuses = refuses
         self.told = []
+        self.nonces = {}
         self.closed = False
 
     def nodes(self):
@@ -25,6 +26,7 @@ class Nodes:
 
     def push(self, parcels):
         self.told += [(parcel.node, parcel.blob.decode()) for parcel in parcels]
+        self.nonces |= {parcel.node: f"nonce of {parcel.node}" for parcel in parcels}
         return [f"to {parcel.node}" for parcel in parcels]
 
     def pull(self, ids):
@@ -37,17 +39,19 @@ class Nodes:
         if isinstance(client, str):
             return None, client
         refusal = "its world is another" if node in self.refuses else self._refused(node)
-        return client, write_reply(Reply("", client, 0, 0, refusal, {}))
+        return client, write_reply(Reply("", client, 0, 0, self.nonces[node], refusal, {}))
 
     def _refused(self, node):
-        return [refusal for to, refusal in self.told if to == node][-1]
+        said = [refusal for to, refusal in self.told if to == node][-1]
+        return "" if said.startswith("client") and "already" not in said else said
 
     def close(self):
         self.closed = True
 
 
-def greet(node, refusal):
-    return Parcel(node, refusal.encode(), 60.0)
+def greet(node, client, refusal):
+    to = "" if client is None else f"client {client}"
+    return Greeted(Parcel(node, (to + refusal).encode(), 60.0), f"nonce of {node}")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,25 @@ def test_a_node_is_whose_key_it_has_and_nobody_elses(pems):
         "client 0 is connected (2 connected)",
         "client 1 is gone (1 connected)",
     ]
-    assert carrier.told == [(7, ""), (8, ""), (9, "")]
+    # Who has no key of the federation is told nothing.
+    assert carrier.told == [(7, "client 1"), (9, "client 0")]
+
+
+def test_an_answer_to_another_greeting_does_not_count(pems):
+    folder, pem = pems
+    lines = []
+    carrier = Nodes({7: pem[0]}, says={7: 0})
+    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
+    push = carrier.push
+
+    def tampered(parcels):
+        ids = push(parcels)
+        carrier.nonces[7] = "another"
+        return ids
+
+    carrier.push = tampered
+    assert fleet.connected() == {}
+    assert lines == ["client 0 cannot take part: it answered for another request"]
 
 
 def test_without_keys_a_node_is_whose_it_says_and_the_first_one_counts():
@@ -178,3 +200,19 @@ def test_what_is_lost_is_made_anew_and_asked_again():
     fleet.reconnect()
     assert fleet.connected() == {1: 9}
     assert [carrier.closed for carrier in carriers] == [True, False]
+
+
+def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkeypatch):
+    folder, pem = pems
+    clock = [0.0]
+    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
+    carrier, lines = Nodes({7: pem[0]}), []
+    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
+    for number in range(100):
+        carrier.says[7] = f"{number}\nfedkl: client 1 is gone\x1b[2J" + "x" * 10_000
+        fleet.connected()
+        clock[0] += fleet_module.AGAIN + 1
+    assert len(lines) == fleet_module.COMPLAINTS
+    assert lines[0].startswith("client 0 cannot take part: 0 fedkl: client 1 is gone?[2Jxxx")
+    assert lines[-1].endswith("...; no more is said of it")
+    assert all(line.isprintable() and len(line) < 300 for line in lines)

@@ -23,4 +23,5 @@ def test_a_superlink_that_was_started_again_is_told_the_keys_again(tmp_path, mon
     link.connect()
     link.connect()
     carrier.close()
+    link.stop()
     assert registered == [["client-0", "client-1"]] * 2

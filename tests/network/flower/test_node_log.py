@@ -127,3 +127,16 @@ def test_a_log_that_is_rotated_is_read_on(logged, tmp_path, how):
     assert log.connected()
     path.write_text(LOST)
     assert not log.connected()
+
+
+def test_it_is_known_whether_all_was_answered(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("INFO: Receiving: query message (ID: 1)\n")  # of another SuperNode
+    log = NodeLog(path, path.stat().st_size)
+    assert log.answered()
+    with path.open("a") as file:
+        file.write("INFO: Receiving: query message (ID: 2)\nINFO: Sending: query message (ID: 3)\n")
+    assert not log.answered()
+    with path.open("a") as file:
+        file.write("INFO: Sent successfully\n")
+    assert log.answered()

@@ -7,6 +7,7 @@ import pytest
 from fedkl.errors import UserError
 from fedkl.network.asking import Place
 from fedkl.network.flower.place_file import VARIABLE, read_place, write_place
+from fedkl.network.signatures import Verifier
 
 
 @pytest.mark.parametrize(
@@ -16,22 +17,23 @@ from fedkl.network.flower.place_file import VARIABLE, read_place, write_place
         Place(Path("/d"), 0, Path("/w.toml"), (Path("/a.py"), Path("/b.py")), 17),
     ],
 )
-def test_what_is_written_is_read_back(tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("verifier", [None, Verifier(Path("/ca.crt"), b"\1\2")])
+def test_what_is_written_is_read_back(tmp_path, monkeypatch, place, verifier):
     path = tmp_path / "place.json"
     path.write_text("old")
     path.chmod(0o644)
-    write_place(path, place)
+    write_place(path, place, verifier)
     assert path.stat().st_mode & 0o777 == 0o600
     monkeypatch.setenv(VARIABLE, str(path))
-    assert read_place() == place
+    assert read_place() == (place, verifier)
 
 
 def test_paths_do_not_depend_on_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_place(tmp_path / "p", Place(Path("d"), 0, Path("w.toml"), (Path("a.py"),)))
+    write_place(tmp_path / "p", Place(Path("d"), 0, Path("w.toml"), (Path("a.py"),)), None)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "p"))
     monkeypatch.chdir("/")
-    assert read_place() == Place(tmp_path / "d", 0, tmp_path / "w.toml", (tmp_path / "a.py",))
+    assert read_place()[0] == Place(tmp_path / "d", 0, tmp_path / "w.toml", (tmp_path / "a.py",))
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"directory": 1}'])

@@ -2,10 +2,14 @@
 
 import socket
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -18,8 +22,10 @@ class FakeGrid(Grid):
 
     def __init__(self):
         self.sent = {}
+        self.given = set()
         self.gone = False
         self.whole = True
+        self.over = threading.Event()
 
     def get_nodes(self):
         self._check()
@@ -40,16 +46,35 @@ class FakeGrid(Grid):
             ids.append(i)
         return [i if self.sent[i].metadata.dst_node_id != 66 else None for i in ids]
 
-    def pull_messages(self, ids):
+    @property
+    def _runtime_client(self):
+        """As Flower's own grid has one."""
+        return SimpleNamespace(PullMessages=self._announced)
+
+    def _announced(self, request):
         self._check()
+        there = [i for i in request.message_ids if self.sent[i].content["work"]["blob"] != b"later"]
+        there = [i for i in there if i not in self.given]
+        self.given |= {*there}
+        return PullAppMessagesResponse(
+            messages_list=[ProtoMessage(metadata=Metadata(reply_to_message_id=i)) for i in there],
+            message_object_trees=[ObjectTree() for _ in there],
+        )
+
+    def pull_messages(self, ids):
+        """As Flower does: it gives what its client has been given."""
+        self._check()
+        given = self._client.PullMessages(None).messages_list
+        assert [message.metadata.reply_to_message_id for message in given] == list(ids)
         return [reply for i in ids for reply in self._reply(self.sent[i])]
 
     def _reply(self, message):
         blob = message.content["work"]["blob"]
+        if blob == b"never":  # as Flower waits for what was announced
+            self.over.wait(30)
+            return []
         if blob == b"poison":
             raise ValueError("what is that")
-        if blob == b"later":
-            return []
         if blob == b"fails":
             return [Message(Error(8, "it was killed"), reply_to=message)]
         if blob == b"strange":
@@ -85,9 +110,20 @@ def over(monkeypatch):
     carrier = RelayCarrier(ours, lambda: None)
     yield carrier, grid
     carrier.close()
+    grid.over.set()
     thread.join(5)
     assert not thread.is_alive()
     assert bool(ended) == grid.gone
+
+
+def pulled(carrier, ids, number, seconds=5.0):
+    """So many answers, in the order of what was asked."""
+    found, end = [], time.monotonic() + seconds
+    while len(found) < number:
+        assert time.monotonic() < end, found
+        found += carrier.pull(ids)
+        time.sleep(0.01)
+    return sorted(found, key=lambda answer: answer.id)
 
 
 def test_only_nodes_that_are_online_are_there(over):
@@ -103,13 +139,14 @@ def test_parcels_go_out_and_answers_come_back_in_whatever_order(over, whole):
     assert ids == ["0", "", "2"]
     assert [m.metadata.ttl for m in grid.sent.values()] == [60.0, 1.0, 2.0]
     assert {m.metadata.message_type for m in grid.sent.values()} == {"query"}
-    assert carrier.pull({"2": 3, "0": 3}) == [Answer("0", 5, 3, b"cba")]
+    assert pulled(carrier, {"2": 3, "0": 3}, 1) == [Answer("0", 5, 3, b"cba")]
+    assert carrier.pull({"2": 3, "0": 3}) == []
 
 
 def test_what_fails_is_a_sentence(over):
     carrier, _ = over
     ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
-    assert carrier.pull(dict.fromkeys(ids, 100)) == [
+    assert pulled(carrier, dict.fromkeys(ids, 100), 3) == [
         Answer("0", 5, None, "its app ended before it answered", lost=True),
         Answer("1", 5, None, "its answer is not one of fedkl's"),
         Answer("2", 5, 3, b"ba"),
@@ -120,7 +157,7 @@ def test_an_answer_that_cannot_be_read_spoils_no_other(over):
     carrier, _ = over
     ids = carrier.push([Parcel(5, b"poison", 60.0), Parcel(6, b"ab", 60.0)])
     sentence = "its answer cannot be read: ValueError: what is that"
-    assert carrier.pull(dict.fromkeys(ids, 100)) == [
+    assert pulled(carrier, dict.fromkeys(ids, 100), 2) == [
         Answer("0", None, None, sentence),
         Answer("1", 6, 3, b"ba"),
     ]
@@ -129,18 +166,41 @@ def test_an_answer_that_cannot_be_read_spoils_no_other(over):
 def test_an_answer_that_is_too_large_is_a_sentence_and_not_handed_over(over):
     carrier, _ = over
     ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"x" * 1000, b"ab")])
-    assert carrier.pull(dict(zip(ids, (999, 2), strict=True))) == [
+    assert pulled(carrier, dict(zip(ids, (999, 2), strict=True)), 2) == [
         Answer("0", 5, 3, "its answer of 1000 bytes is over the limit of 999"),
         Answer("1", 5, 3, b"ba"),
     ]
 
 
+def test_an_answer_that_is_announced_and_never_comes_holds_up_nobody(over):
+    carrier, _ = over
+    begins = time.monotonic()
+    for blob in (b"never", b"ab"):
+        ids = carrier.push(
+            [Parcel(5, b"never", 60.0), Parcel(6, blob, 60.0), Parcel(7, b"cd", 60.0)]
+        )
+        found = pulled(carrier, dict.fromkeys(ids, 100), 1 + (blob == b"ab"))
+        assert [answer.node for answer in found] == ([6, 7] if blob == b"ab" else [7])
+        assert carrier.nodes() == {5: b"key"}
+    assert time.monotonic() - begins < 5
+
+
+def test_what_nobody_asks_for_is_not_kept_for_ever(over, monkeypatch):
+    carrier, _ = over
+    monkeypatch.setattr(relay, "LATER", 0.2)
+    (old,) = carrier.push([Parcel(5, b"ab", 0.1)])
+    time.sleep(0.5)
+    (new,) = carrier.push([Parcel(5, b"ab", 60.0)])
+    assert [answer.id for answer in pulled(carrier, {new: 9}, 1)] == [new]
+    assert carrier.pull({old: 9}) == []
+
+
 def test_without_the_superlink_the_carrier_is_lost(over):
     carrier, grid = over
-    ids = carrier.push([Parcel(5, b"ab", 60.0)])
+    ids = carrier.push([Parcel(5, b"later", 60.0)])
     grid.gone = True
     with pytest.raises(LostError, match=r"lost the SuperLink \(ConnectionError: refused\)"):
-        carrier.pull(dict.fromkeys(ids, 100))
+        pulled(carrier, dict.fromkeys(ids, 100), 1)
     with pytest.raises(LostError, match=r"the relay (has ended|cannot be reached)"):
         carrier.nodes()
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from fedkl.errors import UserError
-from fedkl.network import asking
+from fedkl.network import asking, keys
 from fedkl.network.asking import Place
 from fedkl.network.flower import place_file, supernode
 from fedkl.network.flower.node_log import Trouble
 from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.signatures import Signer
 
 # In the place of Flower's own: writes down how it was started, starts a process, and does as told.
 FAKE = """
@@ -24,9 +25,11 @@ from pathlib import Path
 child = subprocess.Popen(["/bin/sleep", "60"]).pid
 print("SuperNode ID: 1" if DO != "refused" else "[code: 2004] Failed to activate", flush=True)
 signal.signal(signal.SIGTERM, signal.SIG_IGN if DO == "deaf" else signal.SIG_DFL)
-told = {"arguments": sys.argv[1:], "environment": dict(os.environ), "child": child}
-Path("told.new").write_text(json.dumps(told))
-os.rename("told.new", "told")
+told = {"arguments": sys.argv[1:], "environment": dict(os.environ), "child": child,
+        "cwd": os.getcwd()}
+where = Path(sys.argv[3]).parent
+(where / "told.new").write_text(json.dumps(told))
+os.rename(where / "told.new", where / "told")
 if DO == "refused":
     sys.exit(1)
 time.sleep(60)
@@ -79,17 +82,18 @@ def gone(number):
 
 def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = node(ca=Path("ca.crt"), key=Path("client-3.key"))
+    keys.make(tmp_path / "keys", 4)
+    made = node(ca=Path("keys/ca.crt"), key=Path("keys/client-3.key"))
     assert not made.alive()
     assert made.problem() is None
     made.start()
     found = told(made)
-    parent, folder, *arguments = found["arguments"]
-    assert (int(parent), folder) == (os.getpid(), str(tmp_path / "state" / "flower"))
+    parent, folder, apps, *arguments = found["arguments"]
+    assert (int(parent), apps) == (os.getpid(), str(tmp_path / "state" / "flower" / "apps.log"))
     assert arguments[:4] == ["--superlink", "127.0.0.1:9", "--host", "127.0.0.1"]
     assert arguments[6:] == [
-        *("--root-certificates", str(tmp_path / "ca.crt")),
-        *("--auth-supernode-private-key", str(tmp_path / "client-3.key")),
+        *("--root-certificates", str(tmp_path / "keys" / "ca.crt")),
+        *("--auth-supernode-private-key", str(tmp_path / "keys" / "client-3.key")),
     ]
     environment = found["environment"]
     # What Flower starts is a shim of ours, or nothing.
@@ -97,14 +101,23 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     names = {path.name for path in Path(folder, "bin").iterdir()}
     assert names >= {"flower-superexec", "flwr-clientapp", "flwr-agentapp"}
     assert environment["FEDKL_PATH"].startswith(str(Path(sys.executable).parent))
-    assert environment["FLWR_HOME"].startswith(folder)
+    # Nothing that it reads or runs lies where somebody could have put it before.
+    assert not Path(folder).is_relative_to(tmp_path / "state")
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    assert environment["FLWR_HOME"] == f"{folder}/home"
+    assert found["cwd"] == folder
+    assert {path.name for path in made.log.parent.iterdir()} == {"supernode.log", "told"}
     monkeypatch.setenv(place_file.VARIABLE, environment[place_file.VARIABLE])
     # Without a process to watch, the client ends with the one that started it.
-    assert place_file.read_place() == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
+    place, verifier = place_file.read_place()
+    assert place == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
+    assert verifier.content(Signer(tmp_path / "keys").sign(3, b"asked")) == b"asked"
     assert made.alive()
     assert made.connected()
     assert made.problem() is None
     assert made.log.stat().st_mode & 0o777 == 0o600
+    made.stop()
+    assert not Path(folder).exists()
 
 
 def test_without_an_authority_there_is_neither_tls_nor_a_key(node):

@@ -25,6 +25,7 @@ class Node(SuperNode):
         self.starts = 0
         self.runs = self.has_server = False
         self.why = self.refused = None
+        self.has_answered = True
 
     def start(self):
         self.starts += 1
@@ -44,6 +45,9 @@ class Node(SuperNode):
 
     def refusal(self):
         return self.refused
+
+    def answered(self):
+        return self.has_answered
 
 
 @pytest.fixture
@@ -201,4 +205,22 @@ def test_a_client_that_cannot_take_part_is_given_up_also_when_it_is_connected(cl
     node.refused = "client 9 is not one of 0 to 3"
     sentence = "^cannot take part in what host:1 trains: client 9 is not one of 0 to 3$"
     with pytest.raises(UserError, match=sentence):
+        watched.look()
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_client_that_cannot_take_part_stays_until_the_server_has_heard_why(clock, heard):
+    node = Node()
+    watched = Supervisor(node, lambda line: None)
+    watched.start()
+    node.become(has_server=True)
+    node.refused, node.has_answered = "its world is another", False
+    assert watched.look()
+    clock.now += supervisor.SAYING / 2
+    assert watched.look()
+    if heard:
+        node.has_answered = True
+    else:
+        clock.now += supervisor.SAYING
+    with pytest.raises(UserError, match="its world is another"):
         watched.look()

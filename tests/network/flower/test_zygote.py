@@ -27,7 +27,8 @@ def command():
     sys.exit(int(sys.argv[1]))
 
 commands = {"flwr-clientapp": command, "flower-superexec": lambda: sys.stdin.read() and 1 / 0}
-print(zygote.start(Path(sys.argv[1]), commands, "flower-superexec"), flush=True)
+folder = Path(sys.argv[1])
+print(zygote.start(folder, folder / zygote.LOG, commands, "flower-superexec"), flush=True)
 assert not {"jax", "equinox"} & sys.modules.keys()
 sys.stdin.read()
 """
@@ -64,18 +65,13 @@ def parent(tmp_path):
 
 @pytest.fixture
 def command(tmp_path):
-    """Runs a shim; the plain command is elsewhere."""
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    path = plain / "flower-superexec"
-    path.write_text('#!/bin/sh\necho "plain $PATH $@"\n')
-    path.chmod(0o700)
+    """Runs a shim."""
 
     def run(folder, name, *arguments):
         shims = zygote.write_shims(folder, ["flwr-clientapp", "flower-superexec"], ["flwr-model"])
         return subprocess.run(
             [shims / name, *arguments],
-            env={"PATH": str(shims), shim.FULL_PATH: f"{plain}{os.pathsep}/bin"},
+            env={**os.environ, "PATH": str(shims), shim.FULL_PATH: "/bin"},
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -97,11 +93,11 @@ def test_a_fork_runs_the_command(parent, command):
 def test_without_a_zygote_the_command_runs_as_it_is(parent, command, tmp_path):
     os.kill(parent.zygote, signal.SIGKILL)
     until(lambda: not runs(parent.zygote))
-    said = command(parent.folder, "flower-superexec", "1", "2").stdout
-    assert said == f"plain {parent.folder}/bin 1 2\n"
+    said = command(parent.folder, "flower-superexec", "--help").stdout
+    assert "usage: flower-superexec" in said
     (tmp_path / "empty").mkdir()
-    said = command(tmp_path / "empty", "flower-superexec", "3").stdout
-    assert said == f"plain {tmp_path}/empty/bin 3\n"
+    said = command(tmp_path / "empty", "flower-superexec", "--help").stdout
+    assert "usage: flower-superexec" in said
 
 
 def test_without_a_zygote_an_app_is_guarded_all_the_same(monkeypatch, tmp_path):
@@ -110,9 +106,13 @@ def test_without_a_zygote_an_app_is_guarded_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "shims")
     monkeypatch.setattr(shim.os, "execv", lambda *command: became.append(command))
     shim.main(str(tmp_path), ["flwr-clientapp", "--token", "t"])
-    guarded = ["-P", "-m", "fedkl.network.flower.only_ours", "flwr-clientapp", "--token", "t"]
+    guarded = ["-P", "-m", "fedkl.network.flower.entry", "flwr-clientapp", "--token", "t"]
     assert became[0] == (sys.executable, [sys.executable, *guarded])
     assert os.environ["PATH"] == "/somewhere"
+    monkeypatch.setenv("PATH", "shims")
+    shim.main(str(tmp_path), ["flower-superexec"])
+    assert became[1][1][-2:] == ["fedkl.network.flower.entry", "flower-superexec"]
+    assert os.environ["PATH"] == "shims"
 
 
 def test_what_is_none_of_ours_fails(command, tmp_path):

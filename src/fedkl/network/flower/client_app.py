@@ -1,8 +1,9 @@
 """The app that Flower runs on a client, anew for every message: it hands bytes to the client's
-resident process, and what that answers back.
+resident process, and what that answers back. Bytes that its server has not signed for it are not
+looked at.
 
 A message has a record `work` with the entry `blob`; so has a reply, with the client's number beside
-it. Bytes that are empty ask for nothing else than that number.
+it. Content that is empty asks for nothing else than that number.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fedkl.network import asking
 from fedkl.network.asking import Place
 from fedkl.network.flower.place_file import read_place
 from fedkl.network.reasons import without_paths
+from fedkl.network.signatures import ForgedError
 from fedkl.network.sockets import NoAnswerError
 
 RECORD, BLOB, CLIENT = "work", "blob", "client"
@@ -37,15 +39,18 @@ def query(message: Message, context: Context) -> Message:
 def answer(message: Message) -> Message:
     """What a client says to a message: bytes, or in one sentence why there are none."""
     try:
-        place = read_place()
+        place, verifier = read_place()
         blob = _blob_of(message)
-        answered = _deliver(place, blob, _seconds(message)) if blob else b""
-    except (NoAnswerError, UserError) as error:
+        # Before all else: who is not the server could end the process that trains, by a message
+        # that has no time.
+        content = blob if verifier is None else verifier.content(blob)
+        answered = _deliver(place, content, _seconds(message)) if content else b""
+    except (ForgedError, NoAnswerError, UserError) as error:
         # All of it is in the client's own log.
         print(f"fedkl: {error}", flush=True)
         return Message(Error(FAILED, without_paths(str(error))), reply_to=message)
-    content = ConfigRecord({BLOB: answered, CLIENT: place.client})
-    return Message(RecordDict({RECORD: content}), reply_to=message)
+    record = ConfigRecord({BLOB: answered, CLIENT: place.client})
+    return Message(RecordDict({RECORD: record}), reply_to=message)
 
 
 def _blob_of(message: Message) -> bytes:

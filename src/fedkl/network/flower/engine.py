@@ -17,14 +17,15 @@ from fedkl.engines.base import Failure, Job, Report, Words
 from fedkl.errors import StalledError, UserError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.flower.carrier import Answer, LostError, Parcel
-from fedkl.network.flower.fleet import Fleet
-from fedkl.network.requests import new_turn
+from fedkl.network.flower.fleet import Fleet, Greeted
+from fedkl.network.requests import new_nonce, new_turn
+from fedkl.network.signatures import Signer
 from fedkl.network.wire import MessageError, shortened
 
 R = TypeVar("R")
 
-_SOONEST, _LATEST = 0.05, 0.5
-"""Seconds between two looks for answers; a tenth of the time that went by, within these."""
+_LOOKING = 0.05
+"""Seconds between two looks for answers that the relay has; how often that looks is up to it."""
 _LATER = 60.0
 """Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 _ATTEMPTS = 4
@@ -59,7 +60,11 @@ class Owed(NamedTuple):
 
 
 class Flower:
-    """Has clients' work done where they are."""
+    """Has clients' work done where they are.
+
+    Attributes:
+        signer: signs all that clients are sent; None: there are no keys, and nothing is signed.
+    """
 
     def __init__(self, config: Config, federation: str, patience: float, screen: Screen) -> None:
         """Args:
@@ -68,6 +73,7 @@ class Flower:
         patience: seconds to wait for clients where too few are connected.
         screen: where a person sees what goes on.
         """
+        self.signer: Signer | None = None
         self._settings = config.federation
         self._exchange = Exchange(config, federation)
         self._patience = patience
@@ -77,9 +83,11 @@ class Flower:
         self._owed: dict[str, Owed] = {}
         """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
 
-    def greet(self, node: int, refusal: str) -> Parcel:
+    def greet(self, node: int, client: int | None, refusal: str) -> Greeted:
         """What a node is told that has connected; see `fleet.Greet`."""
-        return Parcel(node, self._exchange.greeting(refusal), self._settings.deadline)
+        at = self._next(0)
+        said = self._exchange.greeting(client, at, refusal)
+        return Greeted(self._parcel(node, client, said), at.nonce)
 
     def start(self, fleet: Fleet) -> None:
         """Waits until as many clients are connected as a round selects, and goes on with a quorum
@@ -154,8 +162,7 @@ class Flower:
                     "it is busy with what it was asked before", again=False
                 )
                 continue
-            self._turn = new_turn(self._turn)
-            at = Moment(job.round, self._turn, self._floor)
+            at = self._next(job.round)
             try:
                 blob = self._exchange.request(work, model, job, key, at)
             except MessageError as error:
@@ -163,7 +170,7 @@ class Flower:
                 continue
             largest = self._exchange.largest(work, model, job)
             asked.append(Asked(job, there[job.client], at, largest))
-            parcels.append(Parcel(there[job.client], blob, self._settings.deadline))
+            parcels.append(self._parcel(there[job.client], job.client, blob))
         ids = self._reachable.push(parcels) if parcels else []
         sent = dict(zip(ids, asked, strict=True))
         failed |= {
@@ -173,6 +180,18 @@ class Flower:
         }
         sent.pop("", None)
         return sent, failed
+
+    def _next(self, round: int) -> Moment:
+        """When something is asked that was not asked before."""
+        self._turn = new_turn(self._turn)
+        return Moment(round, self._turn, self._floor, new_nonce())
+
+    def _parcel(self, node: int, client: int | None, content: bytes) -> Parcel:
+        """The content as the client takes it."""
+        if self.signer is not None:
+            assert client is not None, "who has no key is not asked"
+            content = self.signer.sign(client, content)
+        return Parcel(node, content, self._settings.deadline)
 
     def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
         """The nodes of those asked; a round waits for a quorum of them.
@@ -224,7 +243,7 @@ class Flower:
                         yield asked.job.client, result
                 self._status(work, sent, number)
                 if sent and not came:
-                    time.sleep(min(max((time.monotonic() - start) / 10, _SOONEST), _LATEST))
+                    time.sleep(_LOOKING)
             for asked in sent.values():
                 reason = lost or f"it did not answer within {deadline:g} s"
                 yield asked.job.client, Failure(reason, lost=True)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.keys import normalised
 from fedkl.network.replies import read_reply
-from fedkl.network.wire import MessageError
+from fedkl.network.wire import MessageError, shortened
 
 Tell = Callable[[str], None]
-Greet = Callable[[int, str], Parcel]
-"""Makes what a node is told that has connected, and why it is refused, if it is."""
 
 LOOKING = 0.5
 """Seconds between two looks at who is there."""
@@ -25,9 +24,24 @@ AGAIN = 10.0
 """Seconds after which a node is greeted again whose answer was lost."""
 LARGEST = 1 << 16
 """Bytes of what a node says to a greeting."""
+COMPLAINTS = 10
+"""How often it is said of one client that it cannot take part, and why."""
 TAKEN = 80.0
 """Seconds after which a node is refused whose number another one has. One without a key that was
 killed counts as connected for most of a minute."""
+
+
+class Greeted(NamedTuple):
+    """What a node is told that has connected."""
+
+    parcel: Parcel
+    nonce: str
+    """That its answer must repeat."""
+
+
+Greet = Callable[[int, int | None, str], Greeted]
+"""Makes it for a node, for the client whose key it has (None: there are no keys), and why it is
+refused, if it is."""
 
 
 class Met(NamedTuple):
@@ -54,7 +68,8 @@ class Fleet:
     ) -> None:
         """Args:
         connect: makes a carrier, and starts all that it needs.
-        keys: every client's public key; None: each node is believed to be whose it says.
+        keys: every client's public key, and nobody else is told anything; None: each node is
+            believed to be whose it says.
         tell: is told in a line who comes and who goes.
         greet: makes what a new node is told.
         """
@@ -68,8 +83,9 @@ class Fleet:
         self._welcome: set[int] = set()
         """Clients with keys that can take part: one that trains for a server that was lost is too
         busy to say so again."""
-        self._greetings: dict[str, int] = {}
-        """Nodes that have not answered yet."""
+        self._complaints: Counter[str] = Counter()
+        self._greetings: dict[str, Greeted] = {}
+        """What was not answered yet."""
         self._carrier = connect()
 
     def reconnect(self) -> None:
@@ -138,26 +154,49 @@ class Fleet:
         now = time.monotonic()
         self._met = {node: met for node, met in self._met.items() if node in nodes}
         lost = {n for n, met in self._met.items() if met.client is None and now > met.since + AGAIN}
-        known = ({*self._met} - lost) | {*self._greetings.values()}
-        if new := [node for node in nodes if node not in known]:
-            ids = self._carrier.push([self._greet(node, "") for node in new])
-            self._greetings |= dict(zip(ids, new, strict=True))
+        waiting = {greeted.parcel.node for greeted in self._greetings.values()}
+        known = ({*self._met} - lost) | waiting
+        whose = self._whose(nodes)
+        if new := [self._greet(node, whose[node], "") for node in whose if node not in known]:
+            self._send(new)
         if not self._greetings:
             return
         for answer in self._carrier.pull(dict.fromkeys(self._greetings, LARGEST)):
-            node = self._greetings.pop(answer.id, None)
-            if node is None or answer.node not in (node, None):
+            greeted = self._greetings.pop(answer.id, None)
+            if greeted is None or answer.node not in (greeted.parcel.node, None):
                 continue
-            met, before = _met(answer, now), self._met.get(node)
+            node = greeted.parcel.node
+            met, before = _met(answer, greeted.nonce, now), self._met.get(node)
             self._met[node] = met
             if met.reason and (before is None or before.reason != met.reason):
-                who = "a node" if met.client is None else f"client {met.client}"
-                self._tell(f"{who} cannot take part: {met.reason}")
+                self._complain(whose.get(node), met)
+
+    def _complain(self, client: int | None, met: Met) -> None:
+        """Says why somebody cannot take part, but not for ever: it may find new reasons."""
+        if client is None:
+            client = met.client
+        who = "a node" if client is None else f"client {client}"
+        self._complaints[who] += 1
+        if self._complaints[who] < COMPLAINTS:
+            self._tell(f"{who} cannot take part: {met.reason}")
+        elif self._complaints[who] == COMPLAINTS:
+            self._tell(f"{who} cannot take part: {met.reason}; no more is said of it")
+
+    def _send(self, greetings: list[Greeted]) -> None:
+        ids = self._carrier.push([greeted.parcel for greeted in greetings])
+        self._greetings |= dict(zip(ids, greetings, strict=True))
+
+    def _whose(self, nodes: Mapping[int, bytes]) -> Mapping[int, int | None]:
+        """The client of each node, by its key; without keys nobody knows. A node whose key is
+        nobody's is left out."""
+        if self._owners is None:
+            return dict.fromkeys(nodes)
+        keys = {node: normalised(key) for node, key in nodes.items()}
+        return {node: self._owners[key] for node, key in keys.items() if key in self._owners}
 
     def _by_keys(self, nodes: Mapping[int, bytes]) -> dict[int, int]:
-        assert self._owners is not None
-        keys = {node: normalised(key) for node, key in nodes.items()}
-        found = {self._owners[key]: node for node, key in keys.items() if key in self._owners}
+        whose = self._whose(nodes)
+        found = {client: node for node, client in whose.items() if client is not None}
         for client, node in found.items():
             if (met := self._met.get(node)) is not None:
                 (self._welcome.add if met.welcome else self._welcome.discard)(client)
@@ -174,17 +213,18 @@ class Fleet:
             if time.monotonic() > met.since + TAKEN:
                 reason = f"client {met.client} is connected already, from elsewhere"
                 self._met[node] = met._replace(welcome=False, reason=reason)
-                (id,) = self._carrier.push([self._greet(node, reason)])
-                self._greetings[id] = node
+                self._send([self._greet(node, None, reason)])
         return found
 
 
-def _met(answer: Answer, now: float) -> Met:
+def _met(answer: Answer, nonce: str, now: float) -> Met:
     """What a node's answer to a greeting says."""
     if isinstance(answer.content, str):
-        return Met(None, False, answer.content, now)
+        return Met(None, False, shortened(answer.content), now)
     try:
-        failure = read_reply(answer.content).failure
+        reply = read_reply(answer.content)
     except MessageError as error:
         return Met(None, False, str(error), now)
-    return Met(answer.client, not failure, failure, now)
+    if reply.nonce != nonce:
+        return Met(None, False, "it answered for another request", now)
+    return Met(answer.client, not reply.failure, reply.failure, now)

@@ -1,8 +1,9 @@
-"""Runs `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER [ARGUMENT ...]`.
+"""Runs `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER LOG [ARG ...]`.
 
-It is Flower's own command, run by its entry point, with five things around it. No app is run but
-ours; a zygote is forked before it starts; it polls more often; it ends with the process that
-started it; and once it has lost the server for good, where Flower's own would stay and do nothing.
+It is Flower's own command, run by its entry point, with six things around it. No app is run but
+ours; a zygote is forked before it starts; no process of this machine reaches its port that has not
+its secret; it polls more often; it ends with the process that started it; and once it has lost the
+server for good, where Flower's own would stay and do nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from fedkl.network.flower import only_ours, shim, zygote
+from fedkl.network.flower import api_guard, only_ours, secret, shim, zygote
 
 COMMAND = "flower-supernode"
 VITAL = "flower-superexec"
@@ -68,21 +69,23 @@ def shorten_sleeps(module: str = SLEEPING) -> bool:
 
 def main(arguments: list[str]) -> NoReturn:
     """Runs until Flower ends or the parent is gone."""
-    parent, folder = int(arguments[0]), Path(arguments[1])
+    parent, folder, log = int(arguments[0]), Path(arguments[1]), Path(arguments[2])
     threads = threading.active_count()
     command = _load(COMMAND)
     only_ours.guard(shim.APP)
-    commands = {shim.APP: _with_full_path(_load(shim.APP)), VITAL: _load(VITAL)}
+    commands = {shim.APP: _with_full_path(_load(shim.APP)), VITAL: _with_secret(_load(VITAL))}
     for name in LOADED_BY_APPS:
         importlib.import_module(name)
     if threading.active_count() == threads:
-        zygote.start(folder, commands, VITAL)
+        zygote.start(folder, log, commands, VITAL)
     else:  # a fork would not be safe; the shims find no zygote, and run the commands as they are
         print("fedkl: Flower starts threads when it is imported", file=sys.stderr, flush=True)
+    password = secret.read()
+    api_guard.install(lambda app: api_guard.Guard(app, password, (), None))
     if not shorten_sleeps():
         print("fedkl: this Flower sleeps as long as it likes", file=sys.stderr, flush=True)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    sys.argv = [COMMAND, *arguments[2:]]
+    sys.argv = [COMMAND, *arguments[3:]]
     code = 1  # also where it comes back by itself: it has lost the server
     try:
         command()
@@ -102,6 +105,16 @@ def _with_full_path(command: Callable[[], object]) -> Callable[[], object]:
 
     def run() -> object:
         os.environ["PATH"] = os.environ[shim.FULL_PATH]
+        return command()
+
+    return _with_secret(run)
+
+
+def _with_secret(command: Callable[[], object]) -> Callable[[], object]:
+    """What is forked reaches this process; which itself has no business to tell the server."""
+
+    def run() -> object:
+        secret.attach()
         return command()
 
     return run

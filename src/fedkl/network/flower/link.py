@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +16,10 @@ import tomli_w
 
 from fedkl.errors import UserError
 from fedkl.network import asking, sockets
-from fedkl.network.flower import frames
+from fedkl.network.flower import entry, frames
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.registering import CONNECTION, problems_in
-from fedkl.network.flower.surroundings import surroundings
+from fedkl.network.flower.surroundings import Scratch, surroundings
 from fedkl.runs import files
 
 APP = Path(__file__).parent / "app"
@@ -32,14 +32,14 @@ class Link:
 
     def __init__(self, folder: Path, address: str, keys: Path | None) -> None:
         """Args:
-        folder: for what Flower keeps; nobody else may look into it.
+        folder: for logs; nobody else may look into it.
         address: where processes of this machine find it, `HOST:PORT`.
         keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
         """
         self.address = address
         self._folder = folder
         self._keys = keys
-        self._environment = surroundings(folder / "home")
+        self._scratch = Scratch()
 
     def connect(self) -> RelayCarrier:
         """Gives what carries messages to the clients.
@@ -52,7 +52,8 @@ class Link:
         return self._relay()
 
     def stop(self) -> None:
-        """Nothing: it is not ours."""
+        """Removes what Flower's commands had; the SuperLink itself is not ours."""
+        self._scratch.remove()
 
     def problem(self) -> str | None:
         """What is wrong with it, if that is known before the relay notices."""
@@ -74,10 +75,8 @@ class Link:
         else:
             connection["root-certificates"] = str(self._keys.resolve() / "ca.crt")
         settings = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
-        with files.explain_os_errors("write", self._folder):
-            (self._folder / "home").mkdir(exist_ok=True)
-        path = self._folder / "home" / "config.toml"
-        files.write_atomically(path, tomli_w.dumps(settings).encode())
+        path = self._scratch.home / "config.toml"
+        files.write_atomically(path, tomli_w.dumps(settings).encode(), 0o600)
 
     def _register(self) -> None:
         """Tells Flower which keys may connect, every time: it may have been started again. Those
@@ -94,16 +93,14 @@ class Link:
 
     def _relay(self) -> RelayCarrier:
         """Has Flower start the relay, which calls us on a socket."""
-        # In a folder of its own: the name of a socket must be short.
-        with tempfile.TemporaryDirectory(prefix="fedkl-") as folder:
-            path = Path(folder) / "relay.sock"
-            with sockets.listen(path) as listener:
-                command = ["flwr", "run", str(APP), CONNECTION, "--format", "json"]
-                said = self._flower([*command, "-c", f'socket="{path}"'], STARTING)
-                result = _json(said)
-                if not result.get("success"):
-                    raise UserError(f"Flower did not start the relay: {_reason(result, said)}")
-                return self._called(listener)
+        path = self._scratch.path / "relay.sock"
+        with sockets.listen(path) as listener:
+            command = [*entry.COMMAND, "flwr", "run", str(APP), CONNECTION, "--format", "json"]
+            said = self._flower([*command, "-c", f'socket="{path}"'], STARTING)
+            result = _json(said)
+            if not result.get("success"):
+                raise UserError(f"Flower did not start the relay: {_reason(result, said)}")
+            return self._called(listener)
 
     def _called(self, listener: socket.socket) -> RelayCarrier:
         end = time.monotonic() + STARTING
@@ -121,8 +118,16 @@ class Link:
             except TimeoutError:
                 waiting()
                 continue
+            try:
+                sockets.require_same_user(connection)
+            except PermissionError as error:
+                raise UserError(f"that is not the relay: {error}") from error
             frames.receive(connection, waiting)
             return RelayCarrier(connection, self.problem)
+
+    def _environment(self) -> dict[str, str]:
+        """Of Flower's processes."""
+        return surroundings(self._scratch.home)
 
     def _flower(self, command: list[str], seconds: float) -> str:
         """What a command of Flower's prints."""
@@ -133,12 +138,14 @@ class Link:
                 capture_output=True,
                 text=True,
                 timeout=seconds,
-                env=self._environment,
-                cwd=self._folder,
+                env=self._environment(),
+                cwd=self._scratch.path,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise UserError(f"`{command[0]}` took longer than {seconds:g} s") from error
+            raise UserError(
+                f"`{shlex.join(command[:6])}` took longer than {seconds:g} s"
+            ) from error
         return done.stdout + done.stderr
 
 

@@ -11,6 +11,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LEVEL = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:\s*")
 _CONNECTED = ("SuperNode ID: ", "Connection successful after")
 _LOST = ("Connection attempt failed, retrying",)
+_RECEIVED, _SENT = b"Receiving: ", b"Sent successfully"
 _REFUSED = "the server does not know the key of this client, or counts it as connected already"
 # In this order: the first that is there is the reason.
 _FINAL = (
@@ -45,7 +46,7 @@ class NodeLog:
         path: of the log.
         start: where what a SuperNode writes begins.
         """
-        self._path = path
+        self._path, self._start = path, start
         self._read = start
         self._end = b""
         """Of what was read; nobody needs all of it."""
@@ -55,6 +56,13 @@ class NodeLog:
         """Whether the server was there when it was last asked; None: nobody knows yet."""
         self._update()
         return self._connected
+
+    def answered(self) -> bool:
+        """Whether the server has an answer to each message that has come."""
+        with self._path.open("rb") as file:
+            file.seek(self._start)
+            said = file.read()
+        return said.count(_SENT) >= said.count(_RECEIVED)
 
     def trouble(self, code: int | None) -> Trouble | None:
         """What is wrong, if anything.

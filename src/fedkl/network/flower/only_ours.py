@@ -1,4 +1,4 @@
-"""Lets Flower run no app but ours: `python -m fedkl.network.flower.only_ours COMMAND [ARG ...]`.
+"""Lets Flower run no app but ours.
 
 Whoever reaches the port of Flower's server can submit an app, and Flower runs it, on the server and
 on every client. Ours is a file that only names modules of this package, so what an app brings along
@@ -14,7 +14,6 @@ import sys
 import tomllib
 import zipfile
 import zlib
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -105,19 +104,7 @@ def write_command(folder: Path, command: str) -> Path:
         The folder.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = shlex.join([sys.executable, "-P", "-m", "fedkl.network.flower.only_ours", command])
+    line = shlex.join([sys.executable, "-P", "-m", "fedkl.network.flower.entry", command])
     script = f'#!/bin/sh\nexec {line} "$@"\n'
     files.write_atomically(folder / command, script.encode(), 0o700)
     return folder
-
-
-def main(arguments: list[str]) -> None:
-    """Runs a command of Flower's, guarded."""
-    guard(arguments[0])
-    (command,) = entry_points(group="console_scripts", name=arguments[0])
-    sys.argv = arguments
-    command.load()()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -11,6 +11,8 @@ import json
 import sys
 from importlib.metadata import entry_points
 
+from fedkl.network.flower import secret
+
 CONNECTION = "fedkl"
 """What the SuperLink is called in Flower's settings."""
 _MARK = "\x1d"
@@ -20,6 +22,7 @@ _KNOWN = "[code: 23]"
 
 def main(arguments: list[str]) -> None:
     """Registers each key."""
+    secret.attach()
     (command,) = entry_points(group="console_scripts", name="flwr")
     flwr = command.load()
     for argument in arguments:

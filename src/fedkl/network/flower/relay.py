@@ -6,6 +6,7 @@ It reads none of them.
 
 from __future__ import annotations
 
+import copy
 import os
 import select
 import socket
@@ -15,13 +16,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.serverapp import Grid, ServerApp
 
+from fedkl.network import sockets
 from fedkl.network.flower import frames
 
 ONLINE = "online"
 ENDING = 3.0
 """Seconds that Flower has to end the run."""
+SOONEST, LATEST = 0.05, 0.5
+"""Seconds between two looks for an answer; a tenth of the time that went by, within these."""
+LATER = 60.0
+"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 RECORD, BLOB, CLIENT = "work", "blob", "client"
 """Where in a message the bytes are, in both directions; a reply says whose it is."""
 _REASONS = {
@@ -46,6 +53,113 @@ class _Answer(NamedTuple):
     lost: bool = False
 
 
+class Fetcher:
+    """Fetches each answer by itself: Flower waits for all of one that a client has announced, also
+    for one that never comes, and meanwhile gives nobody else's."""
+
+    def __init__(self, grid: Any) -> None:
+        """Args:
+        grid: Flower's (`HttpGrid`), which may be asked by several threads.
+        """
+        self._grid = grid
+        self._changed = threading.Condition()
+        self._waiting: dict[str, float] = {}
+        """What nobody has announced an answer to yet, and until when that is looked for."""
+        self._came: dict[str, tuple[_Answer, float]] = {}
+        """With the time at which nobody will ask for it any more."""
+        self._lost: Exception | None = None
+        self._since = 0.0
+        """When something was asked for the last time."""
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def expect(self, i: str, seconds: float) -> None:
+        """Looks for an answer from now on.
+
+        Args:
+            i: what was asked.
+            seconds: how long somebody waits for it.
+        """
+        with self._changed:
+            self._since = time.monotonic()
+            self._waiting[i] = self._since + seconds + LATER
+            self._changed.notify()
+
+    def take(self, ids: Mapping[str, int]) -> list[_Answer]:
+        """The answers that are there by now; each is given once.
+
+        Raises:
+            Exception: the SuperLink is gone.
+        """
+        if self._lost is not None:
+            raise self._lost
+        now = time.monotonic()
+        with self._changed:
+            taken = [self._came.pop(i)[0] for i in ids if i in self._came]
+            self._came = {i: came for i, came in self._came.items() if now < came[1]}
+        return taken
+
+    def _look(self) -> None:
+        """Looks for what was announced, until the SuperLink is gone."""
+        while self._lost is None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                now = time.monotonic()
+                self._waiting = {i: until for i, until in self._waiting.items() if now < until}
+                ids = list(self._waiting)
+                pause = min(max((now - self._since) / 10, SOONEST), LATEST)
+            try:
+                announced = _announced(self._grid, ids) if ids else {}
+            except Exception as error:
+                self._lost = error  # which is raised where somebody can do something about it
+                return
+            for i, alone in announced.items():
+                with self._changed:
+                    until = self._waiting.pop(i, now)
+                threading.Thread(target=self._fetch, args=(i, alone, until), daemon=True).start()
+            time.sleep(pause)
+
+    def _fetch(self, i: str, alone: Grid, until: float) -> None:
+        try:
+            (reply,) = alone.pull_messages([i])
+            answer = _answer(i, reply)
+        except Exception as error:  # what one client sent may be such that it cannot be read
+            reason = f"its answer cannot be read: {type(error).__name__}: {error}"
+            answer = _Answer(i, None, None, reason)
+        with self._changed:
+            self._came[i] = answer, until
+
+
+class _Claimed:
+    """Flower's client, which has been given one answer already: Flower gives each once."""
+
+    def __init__(self, client: Any, message: Any, tree: Any) -> None:
+        self._client = client
+        self._given = PullAppMessagesResponse(messages_list=[message], message_object_trees=[tree])
+
+    def PullMessages(self, request: object) -> PullAppMessagesResponse:  # noqa: N802 (Flower's)
+        """That one."""
+        return self._given
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def _announced(grid: Any, ids: list[str]) -> dict[str, Grid]:
+    """What clients have announced answers to, each with a grid that gives this answer alone.
+
+    Flower's own `pull_messages` fetches what was announced one after the other. Its parts are no
+    public names: they are those of the version that we ask for.
+    """
+    client = grid._runtime_client
+    response = client.PullMessages(PullAppMessagesRequest(message_ids=ids))
+    found: dict[str, Grid] = {}
+    for message, tree in zip(response.messages_list, response.message_object_trees, strict=True):
+        alone = copy.copy(grid)
+        alone._client = _Claimed(client, message, tree)
+        found[message.metadata.reply_to_message_id] = alone
+    return found
+
+
 app = ServerApp()
 
 
@@ -54,6 +168,7 @@ def main(grid: Grid, context: Context) -> None:
     """Hands messages over until `fedkl serve` ends."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(context.run_config["socket"]))
+        sockets.require_same_user(connection)
         threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
         frames.send(connection, {"run": context.run_id})
         serve(grid, connection)
@@ -61,9 +176,10 @@ def main(grid: Grid, context: Context) -> None:
 
 def serve(grid: Grid, connection: socket.socket) -> None:
     """Does what is asked on a connection until that is closed."""
+    fetcher = Fetcher(grid)
     while (asked := frames.receive(connection)) is not None:
         try:
-            header, blobs = _do(grid, asked)
+            header, blobs = _do(grid, fetcher, asked)
         except Exception as error:
             # It is said where somebody can do something about it, and then raised here.
             frames.send(connection, {"lost": f"{type(error).__name__}: {error}"})
@@ -81,14 +197,14 @@ def _end_with(connection: int) -> None:
     os._exit(0)
 
 
-def _do(grid: Grid, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
+def _do(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
     match asked.header["do"]:
         case "nodes":
             return _nodes(grid), []
         case "push":
-            return _push(grid, asked), []
+            return _push(grid, fetcher, asked), []
         case "pull":
-            return _pull(grid, asked.header["ids"])
+            return _pull(fetcher, asked.header["ids"])
         case other:
             raise ValueError(f"nobody can {other}")
 
@@ -98,7 +214,7 @@ def _nodes(grid: Grid) -> dict[str, Any]:
     return {"nodes": [[n.node_id, n.public_key.decode("ascii", "replace")] for n in nodes]}
 
 
-def _push(grid: Grid, asked: frames.Frame) -> dict[str, Any]:
+def _push(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> dict[str, Any]:
     messages = [
         Message(
             RecordDict({RECORD: ConfigRecord({BLOB: blob})}),
@@ -111,32 +227,20 @@ def _push(grid: Grid, asked: frames.Frame) -> dict[str, Any]:
     ids = list(grid.push_messages(messages))
     if len(ids) != len(messages):  # too much for Flower at once
         ids = [i for message in messages for i in grid.push_messages([message]) or [""]]
+    for i, (_, seconds) in zip(ids, asked.header["to"], strict=True):
+        if i:
+            fetcher.expect(i, seconds)
     # One that Flower refuses has no number, and keeps its place.
     return {"ids": [i or "" for i in ids]}
 
 
-def _pull(grid: Grid, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
-    try:
-        came = grid.pull_messages(list(ids))
-        answers = [_answer(r.metadata.reply_to_message_id, r) for r in came]
-    except Exception:
-        grid.get_nodes()  # raises if it is the SuperLink that is gone
-        # What one client sent may be such that it cannot be read: the others' can.
-        answers = [answer for i in ids for answer in _one(grid, i)]
+def _pull(fetcher: Fetcher, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
     # What is too large ends here: `fedkl serve` holds the state of the run, and this nothing.
-    answers = [_limited(answer, ids.get(answer.id, 0)) for answer in answers]
+    answers = [_limited(answer, ids[answer.id]) for answer in fetcher.take(ids)]
     heads = [
         a._replace(content=None if isinstance(a.content, bytes) else a.content) for a in answers
     ]
     return {"answers": heads}, [a.content for a in answers if isinstance(a.content, bytes)]
-
-
-def _one(grid: Grid, i: str) -> list[_Answer]:
-    try:
-        return [_answer(i, reply) for reply in grid.pull_messages([i])]
-    except Exception as error:
-        reason = f"its answer cannot be read: {type(error).__name__}: {error}"
-        return [_Answer(i, None, None, reason)]
 
 
 def _limited(answer: _Answer, limit: int) -> _Answer:

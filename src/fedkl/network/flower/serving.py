@@ -13,8 +13,7 @@ from fedkl.network.wire import MessageError
 from fedkl.runs import SERVING, files, strict_toml
 
 FOLDER = "flower"
-"""Of a run: what Flower keeps, and, of a federation on this machine, keys and clients."""
-KEYS = "keys"
+"""Of a run: logs, and, of a federation on this machine, what its clients keep."""
 
 
 class Serving(NamedTuple):
@@ -26,7 +25,7 @@ class Serving(NamedTuple):
     keys: Path | None
     """A folder as `fedkl keys` makes it; None: nothing is encrypted, everybody may join."""
     local: int
-    """Clients that are started on this machine, with keys in the run's directory; 0: none."""
+    """Clients that are started on this machine, with new keys at every start; 0: none."""
     attached: bool
     """Whether somebody else runs the SuperLink that is there."""
     wait: float

@@ -2,14 +2,13 @@
 
 Run as `python -ISs shim.py FOLDER COMMAND [ARGUMENT ...]`, so it starts in no time and can import
 nothing but the standard library. `FOLDER` has the socket. If nobody takes the arguments, this
-becomes the command that they are for.
+becomes the command that they are for, as `entry` runs it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import struct
 import sys
@@ -46,13 +45,11 @@ def main(folder: str, arguments: list[str]) -> None:
     """Hands the arguments over, or runs the command itself."""
     if hand_over(folder, arguments):
         return
-    path = os.environ[FULL_PATH]
+    # Another's PATH stays as it is: what it starts is to be found among the shims.
     if arguments[0] == APP:
-        os.environ["PATH"] = path
-        guarded = [sys.executable, "-P", "-m", "fedkl.network.flower.only_ours", *arguments]
-        os.execv(sys.executable, guarded)
-    # Its own PATH stays as it is: what it starts is to be found among the shims.
-    os.execv(shutil.which(arguments[0], path=path) or arguments[0], arguments)
+        os.environ["PATH"] = os.environ[FULL_PATH]
+    entry = [sys.executable, "-P", "-m", "fedkl.network.flower.entry"]
+    os.execv(sys.executable, [*entry, *arguments])
 
 
 if __name__ == "__main__":

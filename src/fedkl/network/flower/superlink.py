@@ -1,17 +1,18 @@
 """Flower's server, run by this process: the SuperLink, and what starts the relay on it.
 
-Only who has the secret in the folder can start an app on the server, so nobody who reaches the
-port can run code here. All of it ends with this process.
+Only who has the secret can start an app on the server, so nobody who reaches the
+port can run code here; without it there is no more of the port than clients need (`api_guard`). All
+of it ends with this process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import re
-import secrets
 import signal
-import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -20,12 +21,12 @@ from pathlib import Path
 
 from fedkl.errors import UserError
 from fedkl.network.checks import address_of
+from fedkl.network.flower import entry, secret
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.link import STARTING, Link
 from fedkl.network.flower.only_ours import write_command
 from fedkl.network.flower.surroundings import start
 from fedkl.network.wire import shortened
-from fedkl.runs import files
 
 ENDING = 8.0
 """Seconds that a process has to end by itself."""
@@ -44,7 +45,7 @@ class SuperLink(Link):
 
     def __init__(self, folder: Path, host: str, port: int, keys: Path | None) -> None:
         """Args:
-        folder: for what Flower keeps, and its logs; nobody else may look into it.
+        folder: for logs; nobody else may look into it.
         host: the address that it listens on.
         port: likewise.
         keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
@@ -53,6 +54,7 @@ class SuperLink(Link):
         super().__init__(folder, address_of(near, port), keys)
         self._host, self._port = host, port
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._secret: dict[str, str] = {}
 
     def connect(self) -> RelayCarrier:
         """Starts all that is not running, and gives what carries messages to the clients.
@@ -80,12 +82,11 @@ class SuperLink(Link):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._processes = {}
+        super().stop()
 
     def _start(self) -> None:
         self._introduce()
-        secret = self._folder / "secret"
-        if not secret.exists():
-            files.write_atomically(secret, secrets.token_hex(32).encode(), 0o600)
+        self._secret = secret.make(self._scratch.path / "secret", self.address)
         link = ["--host", self._host, "--port", str(self._port)]
         # What it knows is in its memory: one that is started again must not take for connected
         # those who were when its predecessor died.
@@ -100,34 +101,58 @@ class SuperLink(Link):
             link += ["--ssl-certfile", str(self._keys.resolve() / "server.crt")]
             link += ["--ssl-keyfile", str(self._keys.resolve() / "server.key")]
             starter += ["--root-certificates", ca]
-        shared = ["--superexec-auth-secret-file", str(secret.resolve())]
-        self._run(_LINK, ["flower-superlink", *link, *shared], self._environment)
+            self._secret[entry.KEYS] = str(self._keys.resolve())
+        shared = ["--superexec-auth-secret-file", self._secret[secret.FILE]]
+        environment = self._environment()
+        self._run(_LINK, [entry.SERVER, *link, *shared], environment)
         self._wait()
         # All that it finds to start is our own app.
-        path = write_command(self._folder / "commands", "flwr-serverapp")
-        only = self._environment | {"PATH": str(path.resolve())}
+        path = write_command(self._scratch.path / "commands", "flwr-serverapp")
+        only = environment | {"PATH": str(path)}
         self._run(_EXEC, ["flower-superexec", *starter, *shared], only)
 
     def _run(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
         """Starts one of Flower's commands, which ends with this process."""
         attached = [sys.executable, "-P", "-m", "fedkl.network.flower.attached", str(os.getpid())]
-        program = str(Path(sys.executable).with_name(command[0]))
-        whole = [*attached, program, *command[1:]]
-        self._processes[name] = start(whole, self._log(name), environment)
+        whole = [*attached, *entry.COMMAND, *command]
+        self._processes[name] = start(whole, self._log(name), self._scratch.path, environment)
 
     def _wait(self) -> None:
-        """Until it listens."""
+        """Until it listens, and asks for the secret."""
         host, _, port = self.address.rpartition(":")
         end = time.monotonic() + STARTING
         while time.monotonic() < end:
             if (reason := self.problem()) is not None:
                 raise UserError(reason)
-            with contextlib.suppress(OSError):
-                socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._require_guard(host.strip("[]"), int(port))
                 return
             time.sleep(0.05)
         said = self._said(_LINK)
         raise UserError(f"Flower's server did not listen within {STARTING:g} s; {said}")
+
+    def _require_guard(self, host: str, port: int) -> None:
+        """Sees to it that Flower's API is refused without the secret.
+
+        Raises:
+            OSError, http.client.HTTPException: it does not answer yet.
+            UserError: this Flower cannot be guarded.
+        """
+        if self._keys is None:
+            connection = http.client.HTTPConnection(host, port, timeout=5.0)
+        else:
+            trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            trusted.load_verify_locations(self._keys / "ca.crt")
+            trusted.check_hostname = False  # it is on this machine, under a name of its own
+            connection = http.client.HTTPSConnection(host, port, timeout=5.0, context=trusted)
+        with contextlib.closing(connection):
+            connection.request("GET", "/openapi.json")
+            if connection.getresponse().status != http.HTTPStatus.FORBIDDEN:
+                raise UserError("this version of Flower does not let fedkl guard its port")
+
+    def _environment(self) -> dict[str, str]:
+        """Of Flower's processes: they have the secret."""
+        return super()._environment() | self._secret
 
     def problem(self) -> str | None:
         """What has ended that should not."""

@@ -13,16 +13,18 @@ from pathlib import Path
 
 from fedkl.network import asking
 from fedkl.network.asking import Place
-from fedkl.network.flower import shim, zygote
+from fedkl.network.flower import secret, shim, zygote
 from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.node_log import NodeLog, Trouble
 from fedkl.network.flower.place_file import VARIABLE, write_place
-from fedkl.network.flower.surroundings import start, surroundings
+from fedkl.network.flower.surroundings import Scratch, start, surroundings
+from fedkl.network.signatures import Verifier
 
 LOG = "supernode.log"
 ENDING = 6.0
 """Seconds that it may take to tell the server that it leaves; otherwise its key counts as connected
 for most of a minute."""
+_HERE = "127.0.0.1"
 _LAUNCH = (sys.executable, "-P", "-m", "fedkl.network.flower.launch")
 
 
@@ -35,13 +37,14 @@ class SuperNode:
         """Args:
         address: of the server, `HOST:PORT`.
         place: where the client lives; without a process to watch, the client ends with this one.
-        folder: for its log and all that Flower keeps; nobody else may look into it.
+        folder: for its logs; nobody else may look into it.
         ca: the certificate of the authority by which the server's is; None: no TLS.
         key: the client's private key; None: everybody may join. Needs TLS.
         """
         self.address = address
         self.place = place if place.watch else place._replace(watch=os.getpid())
         self._folder = folder.resolve()
+        self._scratch = Scratch()
         self._ca, self._key = ca, key
         self._process: subprocess.Popen[bytes] | None = None
         self._said: NodeLog | None = None
@@ -60,15 +63,18 @@ class SuperNode:
         self._end(0.0)
         (self.place.folder / asking.REFUSED).unlink(missing_ok=True)
         asking.private_folder(self._folder)
-        asking.private_folder(self._folder / "home")
-        write_place(self._folder / "place.json", self.place)
-        environment = surroundings(self._folder / "home")
+        scratch = self._scratch.path
+        write_place(scratch / "place.json", self.place, self._verifier())
+        environment = surroundings(self._scratch.home)
         environment[shim.FULL_PATH] = environment["PATH"]
-        environment["PATH"] = str(zygote.write_shims(self._folder, FORKED, REFUSED))
-        environment[VARIABLE] = str(self._folder / "place.json")
+        environment["PATH"] = str(zygote.write_shims(scratch, FORKED, REFUSED))
+        environment[VARIABLE] = str(scratch / "place.json")
+        port = _free_port()
+        environment |= secret.make(scratch / "secret", f"{_HERE}:{port}")
         self._said = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
-        command = [*_LAUNCH, str(os.getpid()), str(self._folder), *self._arguments()]
-        self._process = start(command, self.log, environment)
+        apps = self._folder / zygote.LOG
+        command = [*_LAUNCH, str(os.getpid()), str(scratch), str(apps), *self._arguments(port)]
+        self._process = start(command, self.log, scratch, environment)
 
     def alive(self) -> bool:
         """Whether Flower's process runs; it may be without a connection."""
@@ -95,6 +101,11 @@ class SuperNode:
             return (self.place.folder / asking.REFUSED).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+
+    def answered(self) -> bool:
+        """Whether the server has an answer to all that it has asked of the client, or will not get
+        one any more."""
+        return self._said is None or not self.connected() or self._said.answered()
 
     def stop(self) -> None:
         """Ends it, all that it started, and the client's resident process."""
@@ -130,9 +141,16 @@ class SuperNode:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
+        self._scratch.remove()
 
-    def _arguments(self) -> list[str]:
-        arguments = ["--superlink", self.address, "--host", "127.0.0.1", "--port", _free_port()]
+    def _verifier(self) -> Verifier | None:
+        """What knows the messages of the server; where everybody may join, nothing does."""
+        if self._ca is None or self._key is None:
+            return None
+        return Verifier.of(self._ca, self._key)
+
+    def _arguments(self, port: str) -> list[str]:
+        arguments = ["--superlink", self.address, "--host", _HERE, "--port", port]
         if self._ca is None:
             return [*arguments, "--insecure"]
         arguments += ["--root-certificates", str(self._ca.resolve())]
@@ -144,5 +162,5 @@ class SuperNode:
 def _free_port() -> str:
     """One on which its apps can reach it; if another process is quicker, it ends at once."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((_HERE, 0))
         return str(listener.getsockname()[1])

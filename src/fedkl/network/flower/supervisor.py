@@ -11,6 +11,8 @@ from fedkl.network.flower.supernode import SuperNode
 FIRST = 70.0
 """Seconds that the first connection may take: the key of a client that was killed counts as
 connected for most of a minute."""
+SAYING = 10.0
+"""Seconds that a client has to tell the server that it cannot take part, and why."""
 PAUSE, LONG_PAUSE = 3.0, 30.0
 """Seconds before it is started again: at first, and when it has been lost for as long as that."""
 
@@ -32,6 +34,8 @@ class Supervisor:
         self._again: float | None = None
         """When it will be started again."""
         self._said = ""
+        self._refused: float | None = None
+        """Since when it cannot take part."""
 
     def start(self) -> None:
         """Starts the SuperNode.
@@ -48,9 +52,12 @@ class Supervisor:
         Raises:
             UserError: it was never connected, and will not be; or the client cannot take part.
         """
-        if (why := self._node.refusal()) is not None:
-            raise UserError(f"cannot take part in what {self._node.address} trains: {why}")
         now = time.monotonic()
+        if (why := self._node.refusal()) is not None:
+            self._refused = self._refused or now
+            # The server is to hear the reason, too.
+            if self._node.answered() or now > self._refused + SAYING:
+                raise UserError(f"cannot take part in what {self._node.address} trains: {why}")
         if self._again is not None:
             if now >= self._again:
                 self._again = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +14,41 @@ from fedkl.runs import files
 
 POLLING = 0.05
 """Seconds between two looks for work of the process that starts apps."""
+
+
+class Scratch:
+    """A folder for all that Flower reads and runs: always a new one, closed to others.
+
+    What lies in a run's directory may be somebody else's, and Flower runs an app that it finds in
+    its home.
+    """
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._lock = -1
+
+    @property
+    def path(self) -> Path:
+        """The folder; made when it is first asked for."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="fedkl-")
+            (Path(self._folder.name) / "home").mkdir(0o700)
+            # What tidies up such folders leaves alone one that is locked, however old it is.
+            self._lock = os.open(self._folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+        return Path(self._folder.name)
+
+    @property
+    def home(self) -> Path:
+        """What Flower takes for its own: its apps, its settings."""
+        return self.path / "home"
+
+    def remove(self) -> None:
+        """Removes it; the next one is another."""
+        if self._folder is not None:
+            os.close(self._lock)
+            self._folder.cleanup()
+            self._folder = None
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -37,13 +74,14 @@ def surroundings(home: Path) -> dict[str, str]:
 
 
 def start(
-    command: Sequence[str], log: Path, environment: Mapping[str, str]
+    command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Starts a process as the leader of a group: Ctrl-C is for us, and all of it ends as one.
 
     Args:
         command: what it runs.
-        log: what it says is added to this file, in whose folder it works; nobody else may read it.
+        log: what it says is added to this file; nobody else may read it.
+        folder: in which it works.
         environment: its variables.
 
     Raises:
@@ -58,7 +96,7 @@ def start(
             stdout=output,
             stderr=output,
             env=environment,
-            cwd=log.parent,
+            cwd=folder,
             start_new_session=True,
         )
     finally:

@@ -29,6 +29,7 @@ Commands = Mapping[str, Callable[[], object]]
 LOOKING = 0.5
 """Seconds between two looks whether the parent is there."""
 LOG = "apps.log"
+"""How that file is called."""
 LONGEST = 1 << 20
 """Bytes of a command's arguments."""
 
@@ -56,12 +57,13 @@ def write_shims(folder: Path, names: Sequence[str], refused: Sequence[str] = ())
     return shims
 
 
-def start(folder: Path, commands: Commands, vital: str = "") -> int:
+def start(folder: Path, log: Path, commands: Commands, vital: str = "") -> int:
     """Forks the process that forks; the caller has no threads, and is the parent that it ends with.
 
     Args:
-        folder: where it listens and has its log; the current one from now on, because the name of
-            a socket must be short.
+        folder: where it listens; the current one from now on, because the name of a socket must be
+            short.
+        log: what it and its forks say is added to this file.
         commands: what it can run, each by its name.
         vital: the name of one that the parent cannot do without: its end is the parent's.
 
@@ -79,9 +81,9 @@ def start(folder: Path, commands: Commands, vital: str = "") -> int:
     try:
         # What it runs says when it cannot reach the parent, in the words in which the parent says
         # that it cannot reach the server.
-        log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         serve(listener, commands, vital, parent)
         code = 0
     except BaseException:

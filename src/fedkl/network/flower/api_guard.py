@@ -1,0 +1,219 @@
+"""Stands in front of Flower's API, and refuses what whoever asks has no business with.
+
+Flower serves all of its API on one port. With our secret (`secret`) all of it can be used; without,
+what a client needs, by the keys that the federation knows: to connect, to fetch messages, and to
+answer them. To submit or stop an app, to list or register nodes, to act as the app, to read the
+documentation, and to send what answers nothing is refused; a large body is, before it is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+import uvicorn
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from fedkl.network import LARGEST
+from fedkl.network.flower.secret import HEADER
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REGISTER, PUSH, OBJECT = (
+    f"/v1/fleet/{name}" for name in ("register-node", "push-messages", "push-object")
+)
+FLEET = frozenset(
+    f"/v1/fleet/{name}"
+    for name in (
+        "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages",
+        "push-messages", "get-run", "get-fab", "push-object", "pull-object",
+        "confirm-message-received",
+    )
+)  # fmt: skip
+"""What a client needs."""
+WITHOUT_KEYS = FLEET | {REGISTER, "/v1/fleet/unregister-node"}
+"""What one needs that has no key: it makes one, and names it."""
+SMALL = 1 << 20
+"""Bytes of a request, unless it brings a part of an answer."""
+_UNKNOWN, _WITHOUT = 2004, 2001
+"""Flower's own codes: a key that it does not know, and no key where one is needed."""
+_SIGNED = (FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TIMESTAMP_HEADER)
+
+
+class Refusal(NamedTuple):
+    """Why something is not handed on."""
+
+    status: int
+    detail: str
+    code: int | None = None
+    """As Flower numbers it."""
+
+
+class Guard:
+    """An ASGI app around Flower's."""
+
+    def __init__(
+        self, app: App, secret: str, paths: Collection[str], keys: Collection[bytes] | None
+    ) -> None:
+        """Args:
+        app: Flower's.
+        secret: with which everything is allowed.
+        paths: what is allowed without it.
+        keys: clients' public keys, as `keys.normalised` has them, one of which is needed without
+            the secret; that it has signed, Flower sees, and for a large body this does, before it
+            is read. None: no key is needed.
+        """
+        self._app = app
+        self._secret = secret.encode()
+        self._paths = paths
+        self._keys = None if keys is None else {base64.b64encode(pem): _loaded(pem) for pem in keys}
+        """By what a SuperNode's header says, so that nothing is made of what a stranger says."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands on what is allowed."""
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        names = [name.decode("latin-1") for name, _ in scope["headers"]]
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        if hmac.compare_digest(headers.get(HEADER, b""), self._secret):
+            return await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+        limit = LARGEST + SMALL if scope["path"] == OBJECT else SMALL
+        too_large = Refusal(413, f"more than {limit} bytes")
+        refusal = self._refusal(scope, headers)
+        if any(names.count(name) > 1 for name in (*_SIGNED, "content-length")):
+            refusal = Refusal(400, "a header is there twice")
+        if refusal is None and _length(headers) > limit:
+            refusal = too_large
+        limited = _Limited(receive, limit)
+        if refusal is None and scope["path"] == PUSH:
+            body = await limited.whole()
+            refusal = too_large if body is None else _problem_with(body)
+            limited.again(body)
+        if refusal is not None:
+            return await _refuse(send, refusal)
+        await self._app(scope, limited, send)
+
+    def _refusal(self, scope: Scope, headers: Mapping[str, bytes]) -> Refusal | None:
+        """Why a request is not looked at, by what is before its body."""
+        if self._keys is not None and scope["path"] == REGISTER:
+            return Refusal(403, "every client needs a key here", _WITHOUT)
+        if scope["method"] != "POST" or scope["path"] not in self._paths:
+            return Refusal(403, "not without the secret of fedkl")
+        if self._keys is None:
+            return None
+        key = self._keys.get(headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER, b""))
+        # What is small Flower may read before it looks at the signature, as it does at every one.
+        if key is None or (scope["path"] == OBJECT and not _signed_by(headers, key)):
+            return Refusal(412, "the key is not one of this federation", _UNKNOWN)
+        return None
+
+
+class _Limited:
+    """What comes in, as far as it is not too much."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._left = limit
+        self._again: bytes | None = None
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        if self._again is not None:
+            body, self._again = self._again, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        # Flower takes it for somebody who hung up.
+        return message if self._left >= 0 else {"type": "http.disconnect"}
+
+    async def whole(self) -> bytes | None:
+        """All that comes; None: it is too much, or was broken off."""
+        parts, more = [], True
+        while more:
+            message = await self()
+            if message["type"] != "http.request":
+                return None
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    def again(self, body: bytes | None) -> None:
+        """This is what comes next."""
+        self._again = body
+
+
+def install(wrap: Callable[[App], App]) -> None:
+    """From now on every server that is started in this process is wrapped."""
+    begin = uvicorn.Config.__init__
+
+    def begin_wrapped(self: uvicorn.Config, app: Any, *arguments: Any, **options: Any) -> None:
+        begin(self, wrap(app), *arguments, **options)
+
+    uvicorn.Config.__init__ = begin_wrapped  # type: ignore[method-assign]  # Flower makes it
+
+
+def _loaded(pem: bytes) -> ec.EllipticCurvePublicKey:
+    key = forms.load_pem_public_key(pem)
+    assert isinstance(key, ec.EllipticCurvePublicKey), "no other is in a federation"
+    return key
+
+
+def _signed_by(headers: Mapping[str, bytes], key: ec.EllipticCurvePublicKey) -> bool:
+    """Whether a key has signed a request, as Flower's SuperNodes sign theirs."""
+    try:
+        _, signature, timestamp = (headers[name] for name in _SIGNED)
+        sealed = base64.b64decode(signature, validate=True)
+        key.verify(sealed, timestamp, ec.ECDSA(hashes.SHA256()))
+    except (KeyError, binascii.Error, InvalidSignature):
+        return False
+    return True
+
+
+def _length(headers: Mapping[str, bytes]) -> int:
+    """That a body says it has; one that does not say is counted as it comes."""
+    said = headers.get("content-length", b"0")
+    return int(said) if said.isdigit() else 0
+
+
+def _problem_with(body: bytes) -> Refusal | None:
+    """Why messages are not taken: a client answers, in its own name, and does nothing else."""
+    try:
+        asked = PushMessagesRequest.FromString(body)
+    except DecodeError:
+        return Refusal(400, "that is no message")
+    for message in asked.messages_list:
+        if not message.metadata.reply_to_message_id:
+            return Refusal(403, "only the server of fedkl asks: this answers nothing")
+        if message.metadata.src_node_id != asked.node.node_id:
+            return Refusal(403, "this is in the name of another")
+    return None
+
+
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    content: dict[str, Any] = {"detail": f"fedkl: {refusal.detail}"}
+    if refusal.code is not None:
+        content["code"] = refusal.code
+    body = json.dumps(content).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        # What is left of a body that nobody reads is not the next request.
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,64 @@
+"""The secret by which the processes of one `fedkl serve` or `fedkl join` know each other.
+
+Flower's API asks for no password, so ours does (`api_guard`). The secret is in a file that only
+this user can read, never on a command line, and its name is in the environment of those processes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from fedkl.network.checks import parse_address
+from fedkl.runs import files
+
+HEADER = "fedkl-secret"
+"""Of a request to Flower's API."""
+FILE, ADDRESS = "FEDKL_SECRET", "FEDKL_API"
+"""Of the environment: the file with the secret, and the `HOST:PORT` that it is for."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def make(path: Path, address: str) -> dict[str, str]:
+    """Makes a secret.
+
+    Args:
+        path: of the file for it.
+        address: of Flower's API, `HOST:PORT`; nobody else is sent the secret.
+
+    Returns:
+        What the environment of a process needs that is to have it.
+    """
+    files.write_atomically(path, secrets.token_hex(32).encode(), 0o600)
+    return {FILE: str(path), ADDRESS: address}
+
+
+def read(environment: Mapping[str, str] = os.environ) -> str:
+    """The secret that an environment names.
+
+    Raises:
+        KeyError: it names none.
+    """
+    return Path(environment[FILE]).read_text(encoding="ascii")
+
+
+def attach() -> None:
+    """From now on requests of this process to that address carry the secret; without one in the
+    environment (the SuperLink is somebody else's) they stay as they are."""
+    if FILE not in os.environ:
+        return
+    secret, address = read(), parse_address(os.environ[ADDRESS])
+    send = httpx.Client.send
+
+    def send_with_secret(self: httpx.Client, request: httpx.Request, **options: Any) -> Any:
+        url = request.url
+        if (url.host, url.port or _PORTS.get(url.scheme)) == address:
+            request.headers[HEADER] = secret
+        return send(self, request, **options)
+
+    httpx.Client.send = send_with_secret  # type: ignore[method-assign]  # Flower makes the client
