@@ -6,7 +6,7 @@ changes nothing for it. Flower hands on what anybody on its server says in the s
 this comes before all else that a client does with a message.
 
 Signed bytes are `MAGIC`, three lengths, the certificate, the recipient, the signature, and the
-content. Recipient and content are signed: of whom it is asked, and all that a request or a greeting
+content. All of it is signed: of whom it is asked, and all that a request or a greeting
 says, with its federation, round, turn and nonce.
 """
 
@@ -82,7 +82,7 @@ class Signer:
             content: what it is sent.
         """
         recipient = fingerprint(self._clients[client])
-        signature = self._key.sign(_PURPOSE + recipient + content, _HASH)
+        signature = self._key.sign(_signed(self._certificate, recipient, content), _HASH)
         parts = (self._certificate, recipient, signature)
         return b"".join([MAGIC, _LENGTHS.pack(*map(len, parts)), *parts, content])
 
@@ -122,7 +122,7 @@ class Verifier(NamedTuple):
                 raise ForgedError("it is signed by a key of another kind than a server's")
             if ExtendedKeyUsageOID.SERVER_AUTH not in usage:
                 raise ForgedError("it is signed by somebody who is not the server")
-            key.verify(signature, _PURPOSE + recipient + content, _HASH)
+            key.verify(signature, _signed(certificate, recipient, content), _HASH)
         except _WRONG as error:
             raise ForgedError("it is not signed by the server of this federation") from error
         now = datetime.datetime.now(datetime.UTC)
@@ -131,6 +131,12 @@ class Verifier(NamedTuple):
         if recipient != self.recipient:
             raise ForgedError("it is for another client")
         return content
+
+
+def _signed(certificate: bytes, recipient: bytes, content: bytes) -> bytes:
+    """What a signature is over. The certificate is part of it, because the last bits of its own
+    signature can be written in two ways."""
+    return b"".join([_PURPOSE, hashlib.sha256(certificate).digest(), recipient, content])
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
