@@ -17,7 +17,7 @@ from fedkl.algorithms import FedAvg
 from fedkl.clients.carry import Trained
 from fedkl.clients.state import Model, Task, Update, fresh
 from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import PERSONAL, Sharing
+from fedkl.learning.sharing import ALL, PERSONAL, Sharing
 from fedkl.learning.statistics import Moments, empty, merge, of_batch
 from fedkl.server.validation import Limits, problem_with
 from fedkl.worlds import PointTarget
@@ -181,7 +181,16 @@ def test_what_data_made_in_any_number_of_parts_is_believed(seed):
 # Personal parts of the policy.
 
 
-@pytest.mark.parametrize("personal", PERSONAL[1:])
+def test_of_a_client_that_learns_alone_no_policy_is_taken():
+    model, _ = a_model(personal=ALL)
+    whole, _ = a_model()
+    honest = answer(model, jax.tree.map(np.zeros_like, model.observations))
+    assert problem_with(honest, model, LIMITS) is None
+    curious = eqx.tree_at(lambda t: t.update.model.policy, honest, whole.policy)
+    assert problem_with(curious, model, LIMITS).endswith("is of another type than expected")
+
+
+@pytest.mark.parametrize("personal", [one for one in PERSONAL[1:] if one != ALL])
 def test_a_personal_part_that_is_sent_anyway_is_refused(personal):
     model, client = a_model(personal=personal)
     whole, _ = a_model()

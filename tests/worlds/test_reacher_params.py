@@ -63,7 +63,7 @@ PER_STEP = {"world.clients.action_noise": {"normal": [0.0, 0.4], "per": "step"}}
         ("reacher-dynamics", False, "offset", {}),
         ("reacher-both", True, "offset", {}),
         ("reacher-both-paper", True, "offset", {}),
-        ("reacher-both-authors", True, "offset", {}),
+        ("reacher-both-authors", True, "offset", {"world_seed": -1}),
         ("reacher-dynamics", False, "per_step", PER_STEP),
         ("reacher-both", True, "per_step", PER_STEP),
     ],

@@ -38,7 +38,8 @@ def add(commands: Commands) -> None:
         choices=REFERENCES,
         metavar="NAME",
         help="train for reference, too: alone (each client by itself), centralised (all data in "
-        "one place); without a NAME both, with FedAvg's local training and as many steps",
+        "one place); without a NAME both, with FedAvg's local training and as many steps; default: "
+        "no reference",
     )
     shared.add_several(sub, first_seed=0)
     shared.add_formats(sub)
