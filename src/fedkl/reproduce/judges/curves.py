@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedkl.report.labels import ALONE, CENTRALISED
 from fedkl.report.plotting import round_ticks
-from fedkl.report.statistics import FloatArray, final_window, iqm
+from fedkl.report.statistics import FloatArray, estimate, final_window, iqm
 from fedkl.report.style import MUTED, REFERENCES, colours
 from fedkl.reproduce.experiment import Case, Experiment, Rows, Runs
 from fedkl.reproduce.results import column
@@ -47,6 +47,25 @@ class Curves(NamedTuple):
     def finals(self) -> FloatArray:
         """The mean over the last tenth of the rounds, of each seed."""
         return self.values[:, -final_window(self.values.shape[1]) :].mean(axis=1)
+
+    def rounds_to(self, target: float) -> FloatArray:
+        """The first round in which each seed has a value; all its rounds if it never has."""
+        reached = self.values >= target
+        length = self.values.shape[1]
+        return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, length).astype(np.float64)
+
+    def summary(self) -> dict[str, Any]:
+        """What a table has of any case: how many runs, and how they ended."""
+        final = estimate(self.finals())
+        return {
+            "algorithm": self.case.kind,
+            "seeds": len(self.seeds),
+            "rounds": self.values.shape[1],
+            "final_return": final.value,
+            "final_low": final.low,
+            "final_high": final.high,
+            "best_return": float(self.values.max(axis=1).mean()),
+        }
 
 
 def curves_of(

@@ -93,22 +93,17 @@ def _to_target(rows: list[dict[str, Any]], algorithm: str) -> list[str]:
     return [f"{len(reached)} of {len(own)}", "never" if median is None else f"{median:.0f}", sent]
 
 
-def _rounds_to(curves: Curves, target: float = TARGET) -> FloatArray:
-    """The first round with a return; runs that never have it count with all their rounds."""
-    reached = curves.values >= target
-    length = curves.values.shape[1]
-    return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, length).astype(np.float64)
-
-
 def _rounds_verdict(main: dict[str, Curves]) -> Verdict:
     rivals = [name for name in ("fedavg", "fedprox") if name in main]
     if "fedkl" not in main or not rivals:
         return Verdict("rounds", OPEN, _NOT_YET)
-    own = _rounds_to(main["fedkl"])
+    own = main["fedkl"].rounds_to(TARGET)
     # The paper: 110 and 50, so that FedKL needs less than half.
-    halves = {name: difference(_rounds_to(main[name]) / 2, own) for name in rivals}
-    sooner = {name: difference(_rounds_to(main[name]), own) for name in rivals}
-    said = ", ".join(f"{c.name} {interval_text(estimate(_rounds_to(c)))}" for c in main.values())
+    halves = {name: difference(main[name].rounds_to(TARGET) / 2, own) for name in rivals}
+    sooner = {name: difference(main[name].rounds_to(TARGET), own) for name in rivals}
+    said = ", ".join(
+        f"{c.name} {interval_text(estimate(c.rounds_to(TARGET)))}" for c in main.values()
+    )
     parts = [verdict(gap) for gap in (*halves.values(), *sooner.values())]
     return Verdict("rounds", together(parts), f"rounds to {TARGET:.0f}: {said}.")
 
@@ -117,8 +112,8 @@ def _faster(main: dict[str, Curves]) -> Verdict:
     rivals = [name for name in RIVALS if name in main]
     if "fedkl" not in main or not rivals:
         return Verdict("faster", OPEN, _NOT_YET)
-    own = _rounds_to(main["fedkl"])
-    gaps = {name: difference(_rounds_to(main[name]), own) for name in rivals}
+    own = main["fedkl"].rounds_to(TARGET)
+    gaps = {name: difference(main[name].rounds_to(TARGET), own) for name in rivals}
     said = ", ".join(f"{NAMES[n]} {interval_text(gap)}" for n, gap in gaps.items())
     return Verdict(
         "faster",
@@ -187,16 +182,8 @@ def _space(main: dict[str, Curves]) -> Verdict:
 
 
 def _row(curves: Curves) -> dict[str, Any]:
-    final = estimate(curves.finals())
-    return {
-        "algorithm": curves.case.kind,
-        "seeds": len(curves.seeds),
-        "rounds": curves.values.shape[1],
-        "final_return": final.value,
-        "final_low": final.low,
-        "final_high": final.high,
-        "best_return": float(curves.values.max(axis=1).mean()),
-        "rounds_to_350": float(_rounds_to(curves).mean()),
+    return curves.summary() | {
+        "rounds_to_350": float(curves.rounds_to(TARGET).mean()),
         "lost_at_the_end": float(_falls(curves).mean()),
     }
 
@@ -209,7 +196,7 @@ def _group_text(title: str, by_algorithm: dict[str, Curves]) -> str:
             f"{len(curves.seeds)}",
             interval_text(estimate(curves.finals())),
             f"{curves.values.max(axis=1).mean():.4g}",
-            interval_text(estimate(_rounds_to(curves))),
+            interval_text(estimate(curves.rounds_to(TARGET))),
             f"{100 * _falls(curves).mean():.0f} %",
         ]
         for curves in by_algorithm.values()

@@ -59,15 +59,8 @@ def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
 
 
 def _row(curves: Curves) -> dict[str, Any]:
-    final, fallen = estimate(curves.finals()), [collapses(v) for v in curves.values]
-    return {
-        "algorithm": curves.case.kind,
-        "seeds": len(curves.seeds),
-        "rounds": curves.values.shape[1],
-        "final_return": final.value,
-        "final_low": final.low,
-        "final_high": final.high,
-        "best_return": float(np.mean(curves.values.max(axis=1))),
+    fallen = [collapses(v) for v in curves.values]
+    return curves.summary() | {
         "collapses": float(np.mean([c.number for c in fallen])),
         "rounds_collapsed": float(np.mean([c.share for c in fallen])),
         "deepest": max(c.depth for c in fallen),
@@ -141,7 +134,7 @@ def _slow(letter: dict[str, Curves], smaller: dict[str, Curves]) -> Verdict:
     target = _target(letter["fedkl"])
     for name in both:
         calmer = difference(_shares(letter[name]), _shares(smaller[name]))
-        late = difference(_rounds_to(smaller[name], target), _rounds_to(letter["fedkl"], target))
+        late = difference(smaller[name].rounds_to(target), letter["fedkl"].rounds_to(target))
         parts += [verdict(calmer), verdict(late)]
         said.append(
             f"{letter[name].name} is collapsed in {100 * _shares(smaller[name]).mean():.0f} % of "
@@ -155,13 +148,6 @@ def _target(curves: Curves) -> float:
     """A return that a case has when nine tenths of what it gains is gained."""
     first, best = curves.values[:, 0].mean(), curves.values.max(axis=1).mean()
     return float(first + _AS_GOOD * (best - first))
-
-
-def _rounds_to(curves: Curves, target: float) -> FloatArray:
-    """The round in which each seed first has a return; those that never have it: all rounds."""
-    reached = curves.values >= target
-    length = curves.values.shape[1]
-    return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, length).astype(np.float64)
 
 
 def _precedes(experiment: Experiment, runs: Runs) -> Verdict:
