@@ -57,16 +57,16 @@ def test_a_row_has_what_was_measured_of_all_clients_and_of_those_selected():
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"round,return_mean\n1,2\n",
-        gzip.compress(b""),
-        gzip.compress(b"round,magic\n1,2\n"),
-        gzip.compress(b"return_mean\n2\n"),
-        gzip.compress(b"round,return_mean\n1,2,3\n"),
-        gzip.compress(b"round,return_mean\n1,x\n"),
-        gzip.compress(b"round,return_mean\n1,2\n3,4\n"),
-        gzip.compress(b"round,return_mean\n1,2\n" * 9)[:20],
-        gzip.compress(b"\xff\xfe"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"round,return_mean\n1,2\n", id="not compressed"),
+        pytest.param(gzip.compress(b""), id="nothing compressed"),
+        pytest.param(gzip.compress(b"round,magic\n1,2\n"), id="another column"),
+        pytest.param(gzip.compress(b"return_mean\n2\n"), id="no rounds"),
+        pytest.param(gzip.compress(b"round,return_mean\n1,2,3\n"), id="a cell too many"),
+        pytest.param(gzip.compress(b"round,return_mean\n1,x\n"), id="no number"),
+        pytest.param(gzip.compress(b"round,return_mean\n1,2\n3,4\n"), id="a round is missing"),
+        pytest.param(gzip.compress(b"round,return_mean\n1,2\n" * 9)[:20], id="cut off"),
+        pytest.param(gzip.compress(b"\xff\xfe"), id="no text"),
     ],
 )
 def test_what_is_no_table_is_refused_in_a_sentence(tmp_path, content):

@@ -39,6 +39,7 @@ COLUMNS = (
     "c1",
     "c2",
     "rejected",
+    "unevaluated",
     *_MEASURED,
     "share_below_0",
     *(f"selected_{name}_{how}" for name in _MEASURED[2:] for how in ("mean", "least", "sum")),
@@ -55,6 +56,7 @@ def row_of(record: Mapping[str, Any]) -> Row:
     row: dict[str, Any] = {name: record[name] for name in _COPIED}
     row |= {name: record["coefficients"].get(name) for name in ("c1", "c2")}
     row["rejected"] = len(record["rejected"])
+    row["unevaluated"] = len(record.get("unevaluated", ()))
     measured = record["heterogeneity"] or []
     chosen = [one for one in measured if one["client"] in record["selected"]]
     for name in _MEASURED:
@@ -116,6 +118,11 @@ def read_table(path: Path) -> list[Row]:
     return [dict.fromkeys(COLUMNS) | row for row in rows]
 
 
+def gave_up(rows: Sequence[Row], case: Case) -> bool:
+    """Whether a run ended before its time, because no client could train any more."""
+    return len(rows) < case.rounds and bool(rows[-1]["rejected"])
+
+
 def column(rows: Sequence[Row], name: str) -> np.ndarray:
     """A column of a run, NaN where it is empty."""
     return np.array([np.nan if row[name] is None else row[name] for row in rows], np.float64)
@@ -139,8 +146,7 @@ def read_tables(results: Path, cases: Iterable[Case]) -> dict[str, dict[int, lis
             if not path.is_file():
                 continue
             rows = read_table(path)
-            gave_up = rows[-1]["rejected"] and len(rows) < case.rounds
-            if len(rows) != case.rounds and not gave_up:
+            if len(rows) != case.rounds and not gave_up(rows, case):
                 raise UserError(
                     f"{path} has {len(rows)} rounds and its case {case.rounds}: it is of another "
                     "experiment, or of a quick one"

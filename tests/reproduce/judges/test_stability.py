@@ -85,6 +85,23 @@ def test_the_figure_has_a_panel_for_each_group_and_says_what_left_it():
     assert figure.axes[0].get_ylim()[0] > -50
 
 
+def test_a_run_that_is_no_longer_finite_counts_as_its_lowest_to_the_end_of_the_experiment():
+    values = [*RISES[:30], -500.0, -30.0, None, None]
+    lost = [0] * 32 + [60] * 2
+    failed = [[]] * 32 + [[{"client": 0, "reason": "it is not finite"}]] * 2
+    runs = tables.of_group(
+        "reacher-init-state",
+        "letter",
+        {"fedkl": [values]},
+        unevaluated=[[{}] * n for n in lost],
+        rejected=failed,
+    )
+    (row,) = judge_stability(EXPERIMENT, runs).rows
+    assert (row["rounds"], row["final_return"]) == (200, -500.0)
+    # Rounds 31 to 200, of which one is back for a moment, and still lacks more than a quarter.
+    assert row["rounds_collapsed"] == pytest.approx(170 / 190)
+
+
 def test_a_run_that_gave_up_stays_where_it_was():
     short = tables.of_group("reacher-init-state", "letter", {"fedavg": [RISES, RISES[:20]]})
     (row,) = judge_stability(EXPERIMENT, short).rows

@@ -12,7 +12,7 @@ from fedkl.report.plotting import round_ticks
 from fedkl.report.statistics import FloatArray, estimate, final_window, iqm
 from fedkl.report.style import MUTED, REFERENCES, colours
 from fedkl.reproduce.experiment import Case, Experiment, Rows, Runs
-from fedkl.reproduce.results import column
+from fedkl.reproduce.results import column, gave_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,14 +90,21 @@ def curves_of(
 def case_curves(case: Case, runs: Mapping[int, Rows], quantity: str = "return_mean") -> Curves:
     """The curves of one case."""
     seeds = sorted(runs)
-    length = max(len(runs[seed]) for seed in seeds)
-    values = np.stack([_filled(column(runs[seed], quantity), length) for seed in seeds])
+    length = max(case.rounds if gave_up(rows, case) else len(rows) for rows in runs.values())
+    values = np.stack([_filled(runs[seed], quantity, length) for seed in seeds])
     return Curves(case, seeds, values)
 
 
-def _filled(values: FloatArray, length: int) -> FloatArray:
-    """The values, each gap filled with what was before it, and the end with the last."""
+def _filled(rows: Rows, quantity: str, length: int) -> FloatArray:
+    """A column, each gap filled with what was before it, and the end with the last.
+
+    Where no return was finite, it counts as the lowest that the run had.
+    """
+    values = column(rows, quantity)
     known = np.flatnonzero(~np.isnan(values))
+    if quantity == "return_mean" and known.size:
+        lost = np.isnan(values) & (column(rows, "unevaluated") > 0)
+        values = np.where(lost, np.nanmin(values), values)
     if not known.size:
         return np.full(length, np.nan)
     at = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))
