@@ -48,7 +48,7 @@ _OF_SERVED = re.compile(
     r"|clients(/\d+(/(worker\.(log|sock|lock)|starting\.lock|refused"
     r"|[0-9a-f]{32}(/\d{6,}\.safetensors)?))?)?"
 )
-"""What is in that folder: logs, and what clients of this machine keep."""
+"""The contents of that folder: logs, and the state of clients on this machine."""
 
 
 class Finding(NamedTuple):
@@ -107,7 +107,7 @@ def _names(run: RunDirectory) -> Iterator[Finding]:
 
 
 def _served(folder: Path) -> Iterator[Finding]:
-    """What should not be there of a run that is served: above all what Flower would run."""
+    """Name files that a served run should not have, above all code that Flower would run."""
     if not folder.is_dir() or folder.is_symlink():
         return
     for within, folders, names in os.walk(folder):

@@ -360,7 +360,7 @@ def _check(config: Config) -> None:
 
 
 def _check_alone(config: Config) -> None:
-    """Where each client keeps its whole policy, nothing else may reach it from the others."""
+    """Refuse what would still reach a client from the others where it keeps its whole policy."""
     why = "where federation.personal is all, not {}: each client is to learn alone"
     federation = config.federation
     for name, allowed in (
@@ -393,7 +393,7 @@ def _check_alone(config: Config) -> None:
 
 
 def _check_pooled(config: Config) -> None:
-    """Where those who train have everybody's data, what they learn must reach everybody."""
+    """Refuse what would keep from others what was learnt from everybody's data."""
     federation = config.federation
     if isinstance(config.world, SharedWorld):
         raise UserError(

@@ -60,7 +60,7 @@ def compare_(options: argparse.Namespace) -> None:
 
 
 def _references(options: argparse.Namespace) -> tuple[str, ...]:
-    """What is asked for by `--references`, which alone stands for all there are."""
+    """Read `--references`, which without a name stands for all there are."""
     if options.references is None:
         return ()
     chosen = tuple(dict.fromkeys(options.references or REFERENCES))

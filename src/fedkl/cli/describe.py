@@ -158,15 +158,15 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
     from fedkl.report.clients import Clients, Field, write_figure
 
     field, shown = None, dict(words)
-    box = chosen.world.box if isinstance(chosen.world, Reacher) else ""
-    if isinstance(chosen.world, Reacher) and {f"{box}_low", f"{box}_high"} & words.keys():
+    ends = chosen.world.box_ends if isinstance(chosen.world, Reacher) else ()
+    if isinstance(chosen.world, Reacher) and {*ends} & words.keys():
         nominal = {word.name: word.nominal for word in chosen.world.words}
         size = (chosen.federation.clients, 2)
         low, high = (
-            shown.pop(end, np.broadcast_to(np.asarray(nominal[end]), size))
-            for end in (f"{box}_low", f"{box}_high")
+            shown.pop(end, np.broadcast_to(np.asarray(nominal[end]), size)) for end in ends
         )
-        what = "where targets spawn" if box == "target" else "where fingertips start"
+        stretched = chosen.world.arm == "stretched"
+        what = "where targets spawn" if stretched else "where fingertips start"
         field = Field(what, low, high, REACH)
     title = f"{chosen.preset or chosen.world.title}: {chosen.federation.clients} clients, seed "
     known = {word.name: word.nominal for word in _vocabulary(chosen)}

@@ -58,15 +58,17 @@ def reproduce(options: argparse.Namespace) -> None:
 
 
 def resume_reproduction(path: Path, place: Place | None) -> None:
-    """Resumes experiments, and says what came out."""
+    """Resume experiments, and say what came out."""
+    add_missing(path, read_plan(path))
     _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
 
 
 def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     plan = read_plan(path)
-    add_missing(path, plan)
-    runs = [run.path for run in plan.runs(path)]
-    findings = with_bar(runs, partial(run_remaining, path, plan), place)
+    runs = plan.runs(path)
+    rounds = sum(run.case.rounds for run in runs)
+    remaining = partial(run_remaining, path, plan)
+    findings = with_bar([run.path for run in runs], remaining, place, rounds)
     record = {
         name: {
             "figure": f"{path / name}.png",

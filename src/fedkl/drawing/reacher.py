@@ -19,7 +19,7 @@ _ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255,
 
 
 def legend(box: str) -> tuple[tuple[str, tuple[int, int, int]], ...]:
-    """What the colours mean.
+    """The legend: names of the colours.
 
     Args:
         box: what the box of a picture is.

@@ -52,7 +52,7 @@ class Exchange:
         self._limit = limit
 
     def greeting(self, client: int | None, at: Moment, refusal: str = "") -> bytes:
-        """What is sent to who has connected.
+        """Make the greeting of a client that has connected.
 
         Args:
             client: whose key it has; None: it needs none.

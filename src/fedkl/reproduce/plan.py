@@ -137,9 +137,9 @@ def create(path: Path, plan: Plan) -> None:
             would be measured where that is what is judged (nothing is written then), or the
             directory exists.
     """
-    configs = {run.path.name: plan.configure(run.case, run.seed) for run in plan.runs(path)}
-    seeds = {run.seed for run in plan.runs(path)}
-    refuse_seen_seeds(configs.values(), seeds)
+    runs = plan.runs(path)
+    configs = {run.path.name: plan.configure(run.case, run.seed) for run in runs}
+    refuse_seen_seeds(configs.values(), {run.seed for run in runs})
     if plan.settings.get("heterogeneity.every") == 0:
         raise UserError("heterogeneity.every must not be 0: what is measured makes the figure")
     mappings = {name: config.mapping() for name, config in configs.items()}

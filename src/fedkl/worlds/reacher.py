@@ -111,13 +111,13 @@ class Reacher(World):
 
     def boxes(self, number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
         """Squares of the field in which targets spawn, or the fingertip starts."""
-        low, high = squares(number)
-        return {f"{self.box}_low": low, f"{self.box}_high": high}
+        return dict(zip(self.box_ends, squares(number), strict=True))
 
     @property
-    def box(self) -> str:
-        """What `initial_state` puts into boxes."""
-        return "target" if self.arm == "stretched" else "fingertip"
+    def box_ends(self) -> tuple[str, str]:
+        """The words that `initial_state` stands for: lower and upper corners of boxes."""
+        what = "target" if self.arm == "stretched" else "fingertip"
+        return f"{what}_low", f"{what}_high"
 
     def clients(self, n: int, key: PRNGKeyArray) -> ReacherParams:
         """The params of n clients.

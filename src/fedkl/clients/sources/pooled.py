@@ -51,5 +51,5 @@ class PooledHosted(Hosted):
 
 
 def _clients(params: PyTree) -> int:
-    """How many clients' params these are; where worlds have none, all are one."""
+    """The number of clients in stacked params; 1 where worlds have no params."""
     return max((len(x) for x in jax.tree.leaves(params)), default=1)

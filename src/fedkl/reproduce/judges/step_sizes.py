@@ -10,7 +10,7 @@ import numpy as np
 from fedkl.report.statistics import difference, estimate
 from fedkl.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
 from fedkl.reproduce.judges.curves import Curves, case_curves
-from fedkl.reproduce.statistics import collapses, verdict
+from fedkl.reproduce.statistics import collapses, together, verdict
 from fedkl.reproduce.text import interval_text, table
 
 if TYPE_CHECKING:
@@ -74,19 +74,18 @@ def _cell(curves: Curves | None) -> str:
 
 
 def _larger(cells: dict[tuple[float, float | str], Curves]) -> Verdict:
-    """At the largest d_local, does the best d_global end above no penalty?"""
+    """At the largest d_local, does each d_global end above no penalty?"""
     local = max(_locals(cells), default=0.0)
     penalised = {g: c for (d, g), c in cells.items() if d == local and g != NONE}
     plain = cells.get((local, NONE))
     if plain is None or not penalised:
         return Verdict("larger", OPEN, "the runs are not there yet.")
-    best, curves = max(penalised.items(), key=lambda item: float(np.mean(item[1].finals())))
-    gap = difference(curves.finals(), plain.finals())
+    gaps = {g: difference(c.finals(), plain.finals()) for g, c in penalised.items()}
+    said = ", ".join(f"d_global {_name(g)}: {interval_text(gap)}" for g, gap in gaps.items())
     return Verdict(
         "larger",
-        verdict(gap),
-        f"at d_local {local:g} the final return with the best d_global ({_name(best)}) less that "
-        f"without the penalty: {interval_text(gap)}.",
+        together([verdict(gap) for gap in gaps.values()]),
+        f"at d_local {local:g} the final return with the penalty less that without: {said}.",
     )
 
 
