@@ -48,6 +48,37 @@ def test_a_finished_experiment_is_judged_again_by_resume(experiment, capsys):
     assert (path / "negative-potential.png").read_bytes() == before
 
 
+def test_only_what_is_missing_is_trained(made_up, tmp_path, capsys):
+    made_up(lambda run, round: {}, rounds=4)
+    table = tmp_path / "results" / "negative-potential" / "noise-0.4-fedkl-seed10.csv.gz"
+    table.parent.mkdir(parents=True)
+    table.touch()
+    options = ["--results", str(tmp_path / "results"), "--run", str(tmp_path / "runs")]
+    code, out, _ = call(capsys, "reproduce", "negative-potential", "--missing", *options)
+    assert (code, out.splitlines()[-1]) == (
+        0,
+        "5 runs trained, 1 left out; for the verdicts: fedkl reproduce report --run "
+        f"{tmp_path / 'runs'} --commit HASH",
+    )
+    there = sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir())
+    assert len(there) == 5
+    assert "negative-potential-noise-0.4-fedkl-seed10" not in there
+    assert call(capsys, "resume", str(tmp_path / "runs"))[0] == 0
+
+
+def test_where_nothing_is_missing_nothing_is_made(tmp_path, capsys):
+    for group in ("noise-0.4", "ours-noise-0.4"):
+        for seed in (10, 11, 12):
+            table = tmp_path / "results" / "negative-potential" / f"{group}-fedkl-seed{seed}.csv.gz"
+            table.parent.mkdir(parents=True, exist_ok=True)
+            table.touch()
+    options = ["--results", str(tmp_path / "results"), "--run", str(tmp_path / "runs")]
+    code, _, err = call(capsys, "reproduce", "negative-potential", "--missing", *options)
+    assert code == 2
+    assert "nothing is missing" in err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_experiment_that_is_there_is_not_begun_again(experiment, capsys):
     path, _ = experiment
     code, _, err = call(capsys, "reproduce", "negative-potential", "--run", str(path))

@@ -42,6 +42,17 @@ def test_the_page_has_a_row_for_each_claim_and_a_figure_for_each_experiment_that
     )
 
 
+@pytest.mark.parametrize(("seeds", "said"), [(2, "cannot be told"), (3, "does not hold")])
+def test_two_seeds_are_too_few_to_judge(tmp_path, seeds, said):
+    for case in EXPERIMENTS["reacher-dynamics"].cases:
+        for seed in case.seeds[: seeds if case.tier == 1 else 0]:
+            path = table_path(tmp_path, case, seed)
+            path.parent.mkdir(exist_ok=True)
+            write_table(path, tables.table([-40.0 + (t + seed) / 10 for t in range(case.rounds)]))
+    (one,) = [one for one in judge_results(tmp_path) if one.experiment.name == "reacher-dynamics"]
+    assert one.finding.verdicts[0].verdict == said
+
+
 def test_a_damaged_table_is_refused_and_the_old_page_stays(tmp_path):
     results = tmp_path / "results"
     path = table_path(results, EXPERIMENTS["reacher-dynamics"].cases[0], 10)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fedkl.cli import cluster, console, output
 from fedkl.cli.options import settings_of
+from fedkl.cli.precheck import REPORT
 from fedkl.cli.several import with_bar
 from fedkl.errors import UserError
 from fedkl.report.pictures import require_matplotlib
 from fedkl.reproduce import EXPERIMENTS
 from fedkl.reproduce.page import PAGE, add_runs, write_page
 from fedkl.reproduce.plan import (
-    ALL,
     Plan,
     add_missing,
     create,
@@ -23,20 +23,12 @@ from fedkl.reproduce.plan import (
     run_remaining,
 )
 from fedkl.reproduce.text import finding_text
-from fedkl.texts import counted, did_you_mean
+from fedkl.texts import counted
 from fedkl.workers import Place
-
-REPORT = "report"
 
 
 def reproduce(options: argparse.Namespace) -> None:
     require_matplotlib()
-    known = (*EXPERIMENTS, ALL, REPORT)
-    if options.experiment not in known:
-        hint = did_you_mean(options.experiment, known)
-        raise UserError(
-            f"there is no experiment '{options.experiment}'{hint}; available: {', '.join(known)}"
-        )
     if options.experiment == REPORT:
         return _report(options)
     if options.run is None:
@@ -52,6 +44,8 @@ def reproduce(options: argparse.Namespace) -> None:
         options.rounds or 0,
         settings_of(argparse.Namespace(set=options.set, rounds=None)),
     )
+    if options.missing:
+        plan = plan.without_known(options.results)
     with cluster.place(options) as place:
         create(options.run, plan)
         _run_remaining(options.run, place, options)
@@ -81,6 +75,13 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     rows = [{"experiment": n, **row} for n, finding in findings.items() for row in finding.rows]
     if output.answered(options, record, rows):
         return
+    if plan.known:
+        console.out.print(
+            f"{counted(len(runs), 'run')} trained, {len(plan.known)} left out; for the verdicts: "
+            f"fedkl reproduce report --run {path} --commit HASH",
+            soft_wrap=True,
+            markup=False,
+        )
     for name, finding in findings.items():
         text = finding_text(EXPERIMENTS[name], finding)
         console.out.print(f"{name}\n\n{text}", soft_wrap=True, markup=False)

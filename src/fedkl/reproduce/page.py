@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fedkl.errors import UserError
 from fedkl.report.pictures import save_figure
 from fedkl.reproduce import EXPERIMENTS
-from fedkl.reproduce.experiment import OPEN, Experiment, Finding
+from fedkl.reproduce.experiment import OPEN, Experiment, Finding, Runs
 from fedkl.reproduce.judges import JUDGES
 from fedkl.reproduce.plan import Plan, Run
 from fedkl.reproduce.results import read_tables, row_of, table_path, write_table
@@ -23,6 +23,8 @@ from fedkl.reproduce.text import as_csv, table
 from fedkl.runs import RunDirectory, explain_os_errors, write_atomically
 from fedkl.tabular.claims import CLAIMS
 
+FEWEST_SEEDS = 3
+"""Of each case of an experiment's first tier, before the page says more than "cannot be told"."""
 PAGE = "reproduction.md"
 PICTURES = "images/reproduction"
 _MADE_WITH = "made-with.csv"
@@ -37,12 +39,14 @@ finished runs are in `results/`; this page and its figures are made from them:
 
 A verdict is *holds* if the 95 % bootstrap interval of what the claim says lies above 0, *does not
 hold* if it lies below (or at 0), *holds in part* if it holds for some of what the claim says, and
-*cannot be told* else, also while runs are missing. Any row can be looked at in minutes:
+*cannot be told* else, also while a case that an experiment begins with has fewer than three seeds.
+Any row can be looked at in minutes:
 
     fedkl reproduce NAME --quick --jobs 2 --run runs/NAME
 
 has fewer rounds and one seed, so its figure is a sketch and its verdict "cannot be told". Without
-`--quick` it is the whole experiment; stopped, it goes on with `fedkl resume runs/NAME`.
+`--quick` it is the whole experiment; stopped, it goes on with `fedkl resume runs/NAME`. With
+`--missing` it trains only what `results/` has no table of.
 """
 
 
@@ -123,10 +127,23 @@ def judge_results(results: Path) -> list[Judged]:
     for experiment in EXPERIMENTS.values():
         tables = read_tables(results, experiment.cases)
         finding = JUDGES[experiment.judge](experiment, tables) if tables else None
+        if finding is not None and not _enough(experiment, tables):
+            verdicts = [verdict._replace(verdict=OPEN) for verdict in finding.verdicts]
+            finding = finding._replace(verdicts=verdicts)
         planned = sum(len(case.seeds) for case in experiment.cases)
         there = sum(map(len, tables.values()))
         judged.append(Judged(experiment, finding, there, planned))
     return judged
+
+
+def _enough(experiment: Experiment, runs: Runs) -> bool:
+    """Whether an experiment may be judged: all of what it begins with is there, with some seeds."""
+    first = min(case.tier for case in experiment.cases)
+    return all(
+        len(runs.get(case.name, {})) >= min(FEWEST_SEEDS, len(case.seeds))
+        for case in experiment.cases
+        if case.tier == first
+    )
 
 
 def write_page(results: Path, out: Path) -> list[Judged]:

@@ -26,7 +26,7 @@ from fedkl.report.pictures import save_figure
 from fedkl.reproduce import EXPERIMENTS
 from fedkl.reproduce.experiment import FIRST_SEED, Case, Experiment, Finding
 from fedkl.reproduce.judges import JUDGES
-from fedkl.reproduce.results import Row, row_of
+from fedkl.reproduce.results import Row, row_of, table_path
 from fedkl.reproduce.text import as_csv, finding_text
 from fedkl.runs import RunDirectory, lock_directory, strict_toml, write_atomically
 from fedkl.settings import build, setting
@@ -54,6 +54,7 @@ class Plan:
     rounds: int = setting(0, "of each run; 0: as many as the table says", low=0)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Changed in all runs, by dotted name."""
+    known: tuple[str, ...] = setting((), "runs that are left out: their tables are there already")
 
     @property
     def full(self) -> bool:
@@ -86,8 +87,21 @@ class Plan:
                 for seed in dict.fromkeys(s for case in cases for s in case.seeds):
                     for case in (case for case in cases if seed in case.seeds):
                         place = path / run_name(case, seed)
-                        found.setdefault(place, Run(place, case, seed))
+                        if place.name not in self.known:
+                            found.setdefault(place, Run(place, case, seed))
         return sorted(found.values(), key=lambda run: (run.case.tier, run.seed >= FIRST_SEED + 3))
+
+    def without_known(self, results: Path) -> Plan:
+        """The plan for what is not in `results` yet.
+
+        Raises:
+            UserError: everything is.
+        """
+        runs = self.runs(Path())
+        known = [run for run in runs if table_path(results, run.case, run.seed).is_file()]
+        if len(known) == len(runs):
+            raise UserError(f"nothing is missing: {results} has the tables of all these runs")
+        return dataclasses.replace(self, known=tuple(run.path.name for run in known))
 
     def configure(self, case: Case, seed: int) -> config.Config:
         """The config of a run.
@@ -196,7 +210,7 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, F
         train: trains them, `plan.jobs` at a time where they are processes here.
 
     Returns:
-        What each experiment came to, by name.
+        What each experiment came to, by name; nothing if some of its runs are elsewhere.
 
     Raises:
         UserError: a run could not be finished (the others were), nothing was measured, or a file
@@ -205,7 +219,9 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, F
     with lock_directory(path):
         runs = plan.runs(path)
         train([run.path for run in runs], plan.jobs)
-        findings = {}
+        findings: dict[str, Finding] = {}
+        if plan.known:
+            return findings
         for experiment in plan.experiments():
             own = {(case.experiment, case.name) for case in experiment.cases}
             tables = tables_of([run for run in runs if (run.case.experiment, run.case.name) in own])

@@ -43,6 +43,13 @@ def test_rivals_that_are_stable_too_refute_it(fedavg, fedprox, said):
     assert tables.verdicts(finding)["stable"] == said
 
 
+def test_fedkl_that_collapses_is_not_stable_however_its_rivals_are():
+    worse = [falling(seed, 25) for seed in range(5)]
+    finding = judged(fedkl=FALLS, fedavg=worse, fedprox=worse)
+    assert tables.verdicts(finding)["stable"] == FAILS
+    assert "stable is at most 10%" in finding.verdicts[0].measured
+
+
 def test_one_seed_cannot_tell():
     finding = judged(fedkl=STEADY[:1], fedavg=FALLS[:1], fedprox=FALLS[:1])
     assert tables.verdicts(finding)["stable"] == OPEN
