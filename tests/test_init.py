@@ -40,11 +40,20 @@ def run(program, *arguments, **variables):
     return ended.stdout.strip()
 
 
-@pytest.mark.parametrize(("name", "ours"), [("PJRT_NPROC", "8"), ("OPENBLAS_NUM_THREADS", "1")])
-def test_jax_is_told_the_number_of_its_threads_unless_somebody_else_has(name, ours):
-    program = f"import os, fedkl; print(os.environ['{name}'])"
-    assert run(program, **{name: None}) == ours
-    assert run(program, **{name: "3"}) == "3"
+@pytest.mark.parametrize(("cores", "threads"), [("0", "2"), ("0,1", "None")])
+def test_xla_is_told_the_number_of_its_threads_only_where_it_would_have_one(cores, threads):
+    program = (
+        f"import os; os.sched_setaffinity(0, [{cores}])\n"
+        "import fedkl; print(os.environ.get('PJRT_NPROC'))"
+    )
+    assert run(program, PJRT_NPROC=None) == threads
+    assert run(program, PJRT_NPROC="3") == "3"
+
+
+def test_lapack_has_one_thread_unless_told_otherwise():
+    program = "import os, fedkl; print(os.environ['OPENBLAS_NUM_THREADS'])"
+    assert run(program, OPENBLAS_NUM_THREADS=None) == "1"
+    assert run(program, OPENBLAS_NUM_THREADS="3") == "3"
 
 
 TRAINS = """
@@ -58,27 +67,30 @@ settings = {
     "learner.minibatch": MINIBATCH, "learner.hidden": [WIDTH, WIDTH],
     "critic.hidden": [WIDTH, WIDTH], "critic.minibatch": MINIBATCH,
 }
-federation = fedkl.Federation(fedkl.preset("probe-point", set=settings))
+settings["heterogeneity.every"] = MEASURED
+federation = fedkl.Federation(fedkl.preset("WORLD", "ALGORITHM", set=settings))
 (record,) = federation
 assert len(record["clients"]) == 4
 leaves = jax.tree.leaves(federation.state.model)
-print(hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest())
+parts = [np.asarray(leaf).tobytes() for leaf in leaves]
+parts.append(str(record.get("heterogeneity")).encode())
+print(hashlib.sha256(b"".join(parts)).hexdigest())
 """
 """Trains networks of some width, a thread for each core that it may use."""
-WIDE = TRAINS.replace("WIDTH", "256").replace("MINIBATCH", "512")
-NARROW = TRAINS.replace("WIDTH", "64").replace("MINIBATCH", "64")
 
 
-@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
-def test_a_wide_network_has_the_same_bits_on_one_core_and_on_two_and_waits_for_nobody():
-    one, two = (",".join(map(str, cores()[:number])) for number in (1, 2))
-    pinned, free = (run(WIDE, where, PJRT_NPROC=None) for where in (one, two))
-    assert pinned == free
-    assert run(WIDE, two, PJRT_NPROC="1") != free  # else it is no test
+def training(world, algorithm, width, minibatch, measured):
+    given = {"WORLD": world, "ALGORITHM": algorithm, "WIDTH": width, "MEASURED": measured}
+    program = TRAINS
+    for name, value in (given | {"MINIBATCH": minibatch}).items():
+        program = program.replace(name, str(value))
+    return program
 
 
 EIGHT = """
-import hashlib, jax, numpy as np, fedkl
+import hashlib, os, sys
+os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+import jax, numpy as np, fedkl
 fedkl.compilation.enable_cache()
 settings = {
     "federation.rounds": 1, "evaluation.episodes": 1, "learner.iterations": 2, "learner.epochs": 1,
@@ -89,14 +101,21 @@ with fedkl.Federation(fedkl.preset("figure-eight", set=settings)) as federation:
 print(hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest())
 """
 """The figure-eight's critic, 256 and 256 wide, values 1,500 states and learns from them."""
-BROAD = TRAINS.replace("WIDTH", "512").replace("MINIBATCH", "64")
+PROGRAMS = {
+    "narrow": training("probe-point", "fedkl", 64, 64, 0),
+    "wide": training("probe-point", "fedkl", 256, 512, 0),
+    "wider": training("probe-point", "fedkl", 600, 300, 0),
+    "covariances and levels": training("reacher-init-state", "fedkl-anchored", 64, 512, 1),
+    "figure-eight": EIGHT,
+}
 
 
-@pytest.mark.parametrize("program", [NARROW, BROAD, EIGHT], ids=["narrow", "broad", "eight"])
-def test_minibatches_of_64_have_the_same_bits_with_any_number_of_threads(program):
-    """What `fedkl.workers.threads_matter` goes by."""
-    where = ",".join(map(str, cores()[:2]))
-    bits = {run(program, where, PJRT_NPROC=threads) for threads in ("1", "2", "8")}
+@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_bits_depend_neither_on_the_threads_nor_on_the_cores(program):
+    one, two = (",".join(map(str, cores()[:number])) for number in (1, 2))
+    bits = {run(program, where, PJRT_NPROC=None) for where in (one, two)}
+    bits |= {run(program, two, PJRT_NPROC=threads) for threads in ("3", "8")}
     assert len(bits) == 1
 
 

@@ -34,6 +34,26 @@ def test_where_a_system_cannot_say_there_is_at_least_one_core(monkeypatch):
     assert cores() == [0]
 
 
+TAKES = """
+import os, sys
+from fedkl.processes import cores, take_cores
+take_cores(int(sys.argv[1]))
+print(len(cores()), os.environ.get("PJRT_NPROC"), os.sched_getscheduler(0) == os.SCHED_BATCH)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "threads", "said"),
+    [(1, None, "1 2 True"), (1, "5", "1 5 True"), (2, None, "2 None False")],
+)
+def test_who_takes_one_core_has_two_threads_that_do_not_interrupt_each_other(number, threads, said):
+    environment = {k: v for k, v in os.environ.items() if k != "PJRT_NPROC"}
+    environment |= {} if threads is None else {"PJRT_NPROC": threads}
+    command = [sys.executable, "-c", TAKES, str(number)]
+    ended = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert ended.stdout.strip() == said
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_that_are_held_are_heard_at_the_end_of_the_block(number):
     before, done = signal.getsignal(number), []

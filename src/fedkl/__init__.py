@@ -14,11 +14,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-# XLA splits large sums by the number of its threads, which is that of the cores unless it is told
-# before JAX starts: the same run would have other bits on another machine, or pinned to a core.
-# No more executions than that go on at once, so a machine with many cores wants several.
-os.environ.setdefault("PJRT_NPROC", "8")
-# LAPACK splits by threads, too, from some 200 unknowns on, and clients are what runs in parallel.
+from fedkl.processes import FEWEST_THREADS, cores
+
+# XLA has a thread for each core, unless it is told otherwise before it starts.
+if len(cores()) == 1:
+    os.environ.setdefault("PJRT_NPROC", str(FEWEST_THREADS))
+# LAPACK splits sums by its threads from some 200 unknowns on: the same run would have other bits on
+# another machine. Clients are what runs in parallel.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from fedkl.errors import StalledError, UserError
     from fedkl.policies import Policy, load
     from fedkl.running import resume, train
-    from fedkl.runs import Callback, records
+    from fedkl.runs import Callback
+    from fedkl.runs.records import records
     from fedkl.server.aggregation import (
         Reducer,
         Step,
@@ -77,7 +80,7 @@ _HOMES = {
     "World": "fedkl.worlds",
     "load": "fedkl.policies",
     "preset": "fedkl.config",
-    "records": "fedkl.runs",
+    "records": "fedkl.runs.records",
     "register_algorithm": "fedkl.algorithms",
     "register_reducer": "fedkl.server.aggregation",
     "register_selector": "fedkl.server.selection",

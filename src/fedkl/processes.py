@@ -21,14 +21,25 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))[:_share]
 
 
-def take_cores(number: int) -> None:
-    """From now on this process takes so many of its cores, and does not mind which.
+FEWEST_THREADS = 2
+"""Of XLA's: a single one adds up large sums in another order than several do, however many."""
 
-    For whoever shares a machine by number, as workers of a cluster do: several that are pinned
-    without knowing of each other would crowd on the same ones.
+
+def take_cores(number: int) -> None:
+    """Take so many of this process's cores from now on, whichever they are.
+
+    For processes that share a machine by number, as workers of a cluster do: several that are
+    pinned without knowing of each other would crowd on the same ones. XLA, which would count all,
+    gets as many threads, but two at least, unless `PJRT_NPROC` says otherwise or something was
+    computed already.
     """
     global _share
+    if number < len(cores()):
+        os.environ.setdefault("PJRT_NPROC", str(max(number, FEWEST_THREADS)))
     _share = number
+    if number == 1 and hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        # Else every thread of XLA's that wakes up interrupts the one that computes.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)

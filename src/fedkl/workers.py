@@ -22,14 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from fedkl import trust
-from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.errors import STALLED, UserError
 from fedkl.processes import cores
 from fedkl.progress import number
 from fedkl.runs import RunDirectory, explain_os_errors, files
 from fedkl.runs.records import is_number
-from fedkl.server.selection import SELECTORS
-from fedkl.server.selection.measured import Measured
 
 PLANS = {
     "compare.toml": "a comparison",
@@ -40,10 +37,6 @@ PLANS = {
 """The file that makes a directory what it is."""
 LOG = "worker.log"
 """Of a run: what its worker has to say."""
-XLA_THREADS = "8"
-"""As `import fedkl` sets `PJRT_NPROC`."""
-SUMMED_AT_ONCE = 64
-"""Samples whose sum XLA never splits among its threads, whatever the number of those."""
 
 
 class Worker(Protocol):
@@ -101,46 +94,6 @@ class Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-
-
-def limit_threads(config: Mapping[str, Any]) -> None:
-    """Gives XLA one thread in this process, if it has one core and the run's bits stay the same.
-
-    Must come before anything is computed. Whatever somebody else has chosen stays.
-
-    Args:
-        config: the run's, as it is in its file.
-    """
-    ours = os.environ.get("PJRT_NPROC") == XLA_THREADS
-    if ours and len(cores()) == 1 and not threads_matter(config):
-        os.environ["PJRT_NPROC"] = "1"
-
-
-def threads_matter(config: Mapping[str, Any]) -> bool:
-    """Whether the bits of a run depend on how many threads XLA has, as far as can be known.
-
-    They do where a matrix product sums over many samples: gradients of large minibatches,
-    covariances, measured levels of heterogeneity. Code of users may hold anything.
-
-    Args:
-        config: the run's, as it is in its file.
-    """
-
-    def value(part: str, name: str) -> Any:
-        settings = config.get(part)
-        return settings.get(name) if isinstance(settings, Mapping) else None
-
-    algorithm, selector = value("algorithm", "name"), value("selection", "name")
-    known = algorithm in list(ALGORITHMS) and selector in list(SELECTORS)
-    sizes = [value(part, "minibatch") for part in ("learner", "critic")]
-    return (
-        not known
-        or not all(isinstance(size, int) and size <= SUMMED_AT_ONCE for size in sizes)
-        or value("heterogeneity", "every") != 0
-        or issubclass(SELECTORS[selector], Measured)
-        or ALGORITHMS[algorithm].needs_covariance is not Algorithm.needs_covariance
-        or config.get("plugins") != []
-    )
 
 
 def open_log(run: Path) -> TextIO:

@@ -44,6 +44,10 @@ class Report(TypedDict, total=False):
     """Processes that died, hung or came to harm."""
     actors_replaced: int
     """Actors of a cluster that died, hung or were on a machine that was lost."""
+    traffic_received: int
+    """Bytes that clients over a network have sent since Flower's server was started."""
+    traffic_sent: int
+    """Bytes that they were sent."""
 
 
 class Failure(NamedTuple):

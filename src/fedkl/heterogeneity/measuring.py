@@ -24,6 +24,7 @@ from fedkl.clients.sources import Source
 from fedkl.clients.state import Task
 from fedkl.heterogeneity.features import STATE_BASES, centred, over_actions
 from fedkl.learning import statistics
+from fedkl.learning.products import sum_of_products
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.trajectories import Trajectories
 from fedkl.worlds.base import AnyWorld, Discrete
@@ -226,5 +227,5 @@ def _outer(x: Float[Array, " h #n x"], y: Float[Array, "h n y"]) -> Float[Array,
 
 def _products(x: Float[Array, "h n x"], y: Float[Array, "h n y"]) -> Float[Array, "x y"]:
     """Summed over all steps; flat, because that is what matrix products are fast for."""
-    flat = [z.reshape(-1, z.shape[-1]) for z in (x, y)]
-    return jnp.matmul(flat[0].T, flat[1], precision=jax.lax.Precision.HIGHEST)
+    left, right = (z.reshape(-1, z.shape[-1]) for z in (x, y))
+    return sum_of_products(left, right, jax.lax.Precision.HIGHEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,6 +27,9 @@ class Coefficient(NamedTuple):
     """It never leaves these; a client that sends one that does is not believed."""
     across_rounds: str = "kept"
     """One of `ACROSS_ROUNDS`."""
+    growth: float = math.inf
+    """Factor by which it can grow in a round at the most; a client whose grows faster is not
+    believed. The paper's rule doubles it at the most, each time that it is applied."""
 
 
 def check_bounds(where: str, bounds: tuple[float, float]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from fedkl.arrays import AnyArray, Array, Scalar
+from fedkl.learning.products import sum_of_products
 
 MOST_PASSES = 1000
 """Over a batch, in search of outliers; each takes at least a hundredth off the farthest."""
@@ -66,7 +67,7 @@ def of_batch(
         return Moments(count, mean, squares)
     deviations = jnp.reshape(w * (x - mean), (-1, x.shape[-1]))
     # As exact as the squares, also where an accelerator would round more.
-    whole = jnp.matmul(deviations.T, deviations, precision=jax.lax.Precision.HIGHEST)
+    whole = sum_of_products(deviations, deviations, jax.lax.Precision.HIGHEST)
     return Moments(count, mean, squares, whole[pairs(x.shape[-1])])
 
 
