@@ -190,7 +190,7 @@ def finished(*arguments, **options):
 
 def comparable(run: Path):
     """Every metric but the time it took, and what is said of Ray alone."""
-    records, apart = RunDirectory(run).metrics.read(), ("seconds", "actors_replaced")
+    records, apart = RunDirectory(run).metrics.read(), ("seconds", "time", "actors_replaced")
     return [{k: v for k, v in record.items() if k not in apart} for record in records]
 
 

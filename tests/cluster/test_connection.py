@@ -229,6 +229,44 @@ def test_a_ray_of_ones_own_listens_on_loopback_alone(cluster):
     assert elsewhere(family(os.getpid())) == []
 
 
+def test_what_ray_keeps_is_closed_to_others(cluster):
+    (folder,) = Path("/tmp").glob(f"fedkl-ray-{os.getpid()}-*")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [path.name for path in folder.iterdir()] == ["ray"]
+
+
+class FakeNode:
+    """Ray's own, as far as one needs it: a raylet that sleeps."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["sleep", "60"])
+        self.all_processes = {"raylet": [self]}
+
+
+@pytest.mark.parametrize("raised", [None, ValueError("an object was lost")])
+def test_a_raylet_that_dies_ends_in_a_sentence(cluster, monkeypatch, raised):
+    node = FakeNode()
+    monkeypatch.setattr("ray._private.worker._global_node", node)
+    ended = pytest.raises(UserError, match="Ray's raylet has died")
+    with ended, connection.ended_by_signals(), connection._raylet_watched():
+        node.process.kill()
+        node.process.wait()
+        if raised:
+            raise raised
+        time.sleep(10)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_what_else_ends_a_block_is_not_taken_for_the_raylets_death(cluster, monkeypatch, raised):
+    node = FakeNode()
+    monkeypatch.setattr("ray._private.worker._global_node", node)
+    with pytest.raises(raised), connection.ended_by_signals(), connection._raylet_watched():
+        raise raised
+    node.process.kill()
+    node.process.wait()
+    time.sleep(0.2)  # nobody is told any more
+
+
 def test_sigterm_is_heard_like_ctrl_c_while_one_is_connected(cluster):
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
@@ -330,6 +368,21 @@ def test_nothing_listens_off_loopback_at_any_time_and_nothing_is_left_after_the_
     assert gone_within(5, sorted(seen))
     assert folders_of(process) == []
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_mode & stat.S_IROTH]
+
+
+@pytest.mark.slow
+def test_a_command_whose_raylet_was_killed_says_so(tmp_path):
+    with at_work(600, tmp_path) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "there\n"
+        members = family(process.pid)
+        names = {one: Path(f"/proc/{one}/comm").read_text().strip() for one in members}
+        (raylet,) = [one for one, name in names.items() if name == "raylet"]
+        os.kill(raylet, signal.SIGKILL)
+        process.wait(30)
+        last = process.stderr.read().strip().splitlines()[-1]
+        assert "Ray's raylet has died (killed, or out of memory)" in last
+        assert gone_within(65, members)
 
 
 @pytest.mark.slow

@@ -25,14 +25,12 @@ from fedkl.processes import take_cores
 from fedkl.server.starting import first_states, params_of, task_of
 from fedkl.worlds.base import SharedWorld
 
-_THREADS = ("PJRT_NPROC", "OPENBLAS_NUM_THREADS")
+_LAPACK = "OPENBLAS_NUM_THREADS"
 
 
 class Surroundings(NamedTuple):
     """What bits depend on beside the config; the driver's, to be had by every actor."""
 
-    pool: str
-    """The size of JAX's pool of threads (`PJRT_NPROC`)."""
     lapack: str
     """The threads of its linear algebra (`OPENBLAS_NUM_THREADS`)."""
     x64: bool
@@ -44,12 +42,11 @@ class Surroundings(NamedTuple):
         """Those of this process."""
         config: Any = jax.config  # a checker does not see what it has
         precision = config.jax_default_matmul_precision
-        pool, lapack = (os.environ[name] for name in _THREADS)
-        return cls(pool, lapack, config.jax_enable_x64, precision)
+        return cls(os.environ[_LAPACK], config.jax_enable_x64, precision)
 
     def take(self) -> None:
         """Makes them those of this process, which has computed nothing yet."""
-        os.environ.update(zip(_THREADS, (self.pool, self.lapack), strict=True))
+        os.environ[_LAPACK] = self.lapack
         # Ray hides accelerators from whoever has not asked for one.
         for name, value in (
             ("jax_platforms", "cpu"),

@@ -10,10 +10,13 @@ import logging
 import os
 import re
 import secrets
+import select
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -106,12 +109,16 @@ def _started(where: Where) -> Iterator[None]:
     # Ray's sockets lie in it, and their paths must be short; that of TMPDIR may be long.
     folder = tempfile.mkdtemp(prefix=f"fedkl-ray-{os.getpid()}-", dir="/tmp")
     try:
-        with _initialised(
-            address="local",
-            num_cpus=len(cores()),  # Ray itself takes no notice of affinity
-            object_store_memory=_STORE,
-            include_dashboard=False,
-            _temp_dir=folder,
+        with (
+            _initialised(
+                address="local",
+                num_cpus=len(cores()),  # Ray itself takes no notice of affinity
+                object_store_memory=_STORE,
+                include_dashboard=False,
+                # Inside of one that is closed to others, because Ray opens its own to everybody.
+                _temp_dir=str(Path(folder) / "ray"),
+            ),
+            _raylet_watched(),
         ):
             yield
     finally:
@@ -164,6 +171,54 @@ def _initialised(address: str, **options: Any) -> Iterator[None]:
         finally:
             be_deaf()
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _raylet_watched() -> Iterator[None]:
+    """The block is left with a sentence when the raylet dies: what needs Ray's shared memory would
+    hang, or end this process without a word.
+
+    Signals belong to the main thread; in others nothing is watched.
+
+    Raises:
+        UserError: it has died.
+    """
+    from ray._private import worker
+
+    if threading.current_thread() is not threading.main_thread() or not hasattr(os, "pidfd_open"):
+        yield
+        return
+    assert worker._global_node is not None, "Ray was started by this process"
+    (raylet,) = worker._global_node.all_processes["raylet"]
+    dead = os.pidfd_open(raylet.process.pid)
+    over, end = os.pipe()
+
+    def watch() -> None:
+        there, _, _ = select.select([dead, over], [], [])
+        if over not in there:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)  # like Ctrl-C
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        try:
+            yield
+        finally:
+            # What the thread sends is heard in here at the latest, also where the block has ended
+            # by itself meanwhile: a signal that is pending is taken when a system call returns.
+            try:
+                os.write(end, b"!")
+                thread.join()
+            finally:
+                for descriptor in (dead, over, end):
+                    os.close(descriptor)
+    except BaseException as error:
+        if raylet.process.poll() is None:
+            raise
+        raise UserError(
+            "Ray's raylet has died (killed, or out of memory), and its actors with it; what was "
+            "saved can be resumed"
+        ) from error
 
 
 def _require_cpus(where: Where, cpus: int) -> None:
