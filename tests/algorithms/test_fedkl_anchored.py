@@ -268,7 +268,8 @@ def test_within_a_round_c_a_stays(hand):
 
 def test_the_server_averages_c_a():
     algorithm = FedKLAnchored(c_a=0.25, c_a_bounds=(0.125, 2.0))
-    assert algorithm.coefficients() == {"c_a": Coefficient(0.25, (0.125, 2.0), "averaged")}
+    expected = Coefficient(0.25, (0.125, 2.0), "averaged", growth=2.0)
+    assert algorithm.coefficients() == {"c_a": expected}
 
 
 # Anchors that clients give up.

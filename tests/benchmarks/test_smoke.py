@@ -168,6 +168,22 @@ def test_scaling_measures_a_round_its_checkpoint_and_its_line() -> None:
     assert row["peak_mb"] > 0
 
 
+def test_start_has_a_row_for_each_command() -> None:
+    rows = run("start", "--repetitions", "1").splitlines()
+    assert len(rows) == 7
+    assert rows[1].startswith("fedkl --help")
+
+
+def test_threads_counts_what_differs() -> None:
+    sizes = ["--features", "2", "64", "--samples", "64", "1000", "--threads", "1", "2", "3"]
+    result = result_of("threads", *sizes)
+    kinds = {"a.T @ b", "sum_of_products", "a @ b", "a @ b.T", "sum"}
+    assert set(result["all"]) == set(result["but_one_thread"]) == kinds
+    assert result["all"]["sum_of_products"] == {"tried": 8, "differ": 0, "fewest_samples": 0}
+    assert result["all"]["a.T @ b"]["differ"] > 0  # else it is no test
+    assert result["but_one_thread"]["sum"]["differ"] == 0
+
+
 def test_tabular_compares_and_races() -> None:
     result = result_of("tabular", "--repetitions", "1", "--families", "1", "--rounds", "2")
     assert all(row["largest_difference"] < 1e-9 for row in result["argmax"])
@@ -254,3 +270,27 @@ def test_a_report_over_several_runs_is_measured() -> None:
     result = result_of("report", "--runs", "6", "--rounds", "3", "--repetitions", "1")
     assert result["seconds"]["median"] > 0
     assert 10_000 < result["bytes"]["page"] < result["bytes"]["limit"]
+
+
+def test_lies_are_told_refused_and_resumed(tmp_path: Path) -> None:
+    results = tmp_path / "lies.jsonl"
+    small = ["--lies", "1", "--honest", "1", "--rounds", "2", "--reducers", "suggested"]
+    small += ["--results", str(results), "--set", *REACHER]
+    result = result_of("lies", *small)
+    assert result["found"]["suggested"]["honest"]["seeds"] == 1
+    (about, found), (_, together) = result["found"]["suggested"]["lies"].items()
+    assert about == "coefficient"
+    assert found == together
+    assert (found["lies"], found["honest_refused"]) == (1, 0)
+    lines = results.read_text()
+    assert result_of("lies", *small)["found"] == result["found"]
+    assert results.read_text() == lines
+
+
+def test_the_range_of_honest_clients_is_within_what_is_allowed(tmp_path: Path) -> None:
+    results = str(tmp_path / "honest.jsonl")
+    result = result_of("honest_range", "--presets", "probe-point", "--results", results)
+    assert (result["cells"], result["refused"]) == (6, 0)
+    assert {"policy, in norms", "rewards.mean, in scales", "a return"} <= result["found"].keys()
+    for found in result["found"].values():
+        assert found["allowed"] is None or 0 <= found["most"] < found["allowed"]

@@ -520,7 +520,7 @@ CASES = {
     "a mean of 1e30 at the start": Case(
         "update.model.observations.mean",
         first(-1e30),
-        "observations have a mean of 1e+30, beyond 1e+09",
+        "observations have a mean of 1e+30, beyond 1e+06",
         rounds=1,
     ),
     "squares of 1e30": Case(
@@ -529,17 +529,17 @@ CASES = {
     "squares of 1e30 at the start": Case(
         "update.model.rewards.squares",
         number(1e30),
-        "rewards have a deviation of 8.84e+13, beyond 1e+09",
+        "rewards have a deviation of 8.84e+13, beyond 1e+06",
         rounds=1,
     ),
     "squares of the largest number": Case(
         "update.model.observations.squares", first(3e38), "observations have a deviation"
     ),
     "rewards far from the usual": Case(
-        "update.model.rewards.mean", number(1e3), "times too far from the usual, over 66.7"
+        "update.model.rewards.mean", number(1e3), "times too far from other clients', over 20"
     ),
     "rewards that vary unusually": Case(
-        "update.model.rewards.squares", number(1e9), "times as much as is usual, over 66.7"
+        "update.model.rewards.squares", number(1e9), "times as much as other clients', over 20"
     ),
     "a mean of nothing": Case(
         "update.model.rewards.count", number(0), "rewards are moments of nothing that are not 0"
@@ -632,7 +632,7 @@ CASES = {
         "metrics.kl_local", lambda x: np.append(x, x), "kl_local is float32 of shape (4,)"
     ),
     "a divergence that is no number": Case(
-        "metrics.kl_local", first(np.nan), "metrics.kl_local is not finite, or beyond 1e+09"
+        "metrics.kl_local", first(np.nan), "metrics.kl_local is not finite, or beyond 1e+06"
     ),
     "a divergence too large to be added up": Case(
         "metrics.kl_local", to(np.full(2, 3e38, np.float32)), "metrics.kl_local is not finite, or"
@@ -643,7 +643,7 @@ CASES = {
     "guarded by numbers": Case("metrics.guarded", cast(np.float32), "guarded is float32 of shape"),
     "guarded by an object": Case("metrics.guarded", to("yes"), "metrics.guarded is not an array"),
     "an infinite return": Case(
-        "metrics.train_return", last(-np.inf), "metrics.train_return is infinite"
+        "metrics.train_return", last(-np.inf), "metrics.train_return is beyond 1e+15"
     ),
     "steps that are too many": Case(
         "metrics.steps",
@@ -726,7 +726,7 @@ def test_how_an_honest_update_lies_in_memory_does_not_matter(known, algorithm, h
 
 def test_numbers_close_to_0_count_as_they_are(known):
     honest = known("fedkl")
-    record, _ = honest.after(2, lambda t: put(t, W0.split("."), lambda w: np.full_like(w, 1e-45)))
+    record, _ = honest.after(2, lambda t: put(t, W0.split("."), first(1e-45)))
     assert record["rejected"] == []
 
 

@@ -208,7 +208,7 @@ def test_a_personal_part_that_a_client_sends_anyway_is_refused(tiny, between):
     assert [r["reason"] for r in record["rejected"]] == [
         "policy.network.biases.1 is of another type than expected"
     ] * 2
-    assert record["note"].startswith("0 accepted updates")
+    assert record["note"].startswith("all 2 answers were refused for one reason")
 
 
 def test_another_part_is_refused_by_name(tiny):

@@ -19,7 +19,7 @@ from fedkl.server.records import ClientRecord, Evaluated, Record
 from fedkl.worlds import PointTarget
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-ONLY_IN_THE_LOG = {"returns_file", "returns_sha256"}
+ONLY_IN_THE_LOG = {"returns_file", "returns_sha256", "time"}
 MODEL = Model(
     Policy(PointTarget(), LearnerSettings(hidden=()), jax.random.key(0)), None, None, None, {}, ()
 )
@@ -56,10 +56,23 @@ def test_the_page_on_metrics_has_every_key_of_a_client_and_no_other():
     assert set(keys) == set(get_type_hints(ClientRecord))
 
 
+def test_returns_that_no_world_pays_are_left_out_of_the_mean():
+    far = np.full(3, 3e38, np.float32)  # finite, but their sum is not
+    ours = np.array([-1, -2, -3], np.float32)
+    found = records.evaluated({0: ours, 1: far}, range(2), 3)
+    assert found.failures == {1: "its returns are beyond 1e+15"}
+    logged = records.returns(found, found, None)
+    assert logged["return_mean"] == -2
+    assert logged["evaluated"] == [0]
+
+
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "scaffold"])
 def test_a_record_has_the_keys_of_its_type(tiny, algorithm):
     record = Federation(tiny(algorithm)).run_round()
-    not_always = {"actors_replaced", "simulators_replaced", "unevaluated"}
+    not_always = {
+        "actors_replaced", "retried", "simulators_replaced", "traffic_received", "traffic_sent",
+        "unevaluated",
+    }  # fmt: skip
     assert set(record) == set(get_type_hints(Record)) - not_always
     for client in record["clients"]:
         assert set(client) == set(get_type_hints(ClientRecord))

@@ -61,6 +61,7 @@ def test_a_client_that_nobody_can_reach_is_not_asked_again_in_the_same_round(tin
     record = federation.run_round()
     assert len(engine.asked) == 1
     assert {entry["reason"] for entry in record["rejected"]} == {"it is not connected"}
+    assert "retried" not in record
 
 
 def test_what_was_lost_on_the_way_is_asked_again_and_changes_nothing(tiny, between):
@@ -70,6 +71,8 @@ def test_what_was_lost_on_the_way_is_asked_again_and_changes_nothing(tiny, betwe
     federation, engine = between(tiny(), once)
     record = federation.run_round()
     assert record["rejected"] == []
+    lost = [{"client": c, "reason": "its connection was lost"} for c in record["selected"]]
+    assert record["retried"] == lost
     assert len(engine.asked) == 2
     honest = Federation(tiny())
     honest.run_round()
@@ -81,7 +84,8 @@ def test_who_has_failed_is_asked_again_with_a_fresh_key(tiny, between):
         return Failure("it raised") if attempt == 1 else answer
 
     federation, engine = between(tiny(), once)
-    federation.run_round()
+    record = federation.run_round()
+    assert {entry["reason"] for entry in record["retried"]} == {"it raised"}
     first, second = ({job.client: job.key.tolist() for job in jobs} for jobs in engine.asked)
     assert first.keys() == second.keys()
     assert all(first[client] != second[client] for client in first)

@@ -28,8 +28,11 @@ LIMITS = Limits(
     iterations=1,
     max_relative_norm=2.0,
     max_statistics_factor=20.0,
+    max_move_factor=5.0,
+    max_magnitude=1e9,
     max_message_norm=2.0,
     coefficients={"c2": (0.5, 4.0)},
+    growth={"c2": np.inf},
     message=(),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -60,7 +61,8 @@ class FedKL(Algorithm):
             )
 
     def coefficients(self) -> dict[str, Coefficient]:
-        return {"c1": Coefficient(self.c1, self.c1_bounds, self.c1_across_rounds)}
+        growth = 2.0 if self.c1_adapted == "round" else math.inf
+        return {"c1": Coefficient(self.c1, self.c1_bounds, self.c1_across_rounds, growth)}
 
     def penalty(self, at: Local) -> Float[Array, ""]:
         return at.coefficients["c1"] * self.distance_to_global(at)

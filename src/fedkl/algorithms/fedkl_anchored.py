@@ -105,7 +105,7 @@ class FedKLAnchored(Algorithm):
 
     def coefficients(self) -> dict[str, Coefficient]:
         # Averaged: a client is selected too rarely to find its own once a round.
-        return {"c_a": Coefficient(self.c_a, self.c_a_bounds, "averaged")}
+        return {"c_a": Coefficient(self.c_a, self.c_a_bounds, "averaged", growth=2.0)}
 
     def prepare(self, now: Iteration, key: PRNGKeyArray) -> Anchors:
         size = self.anchors_per_step

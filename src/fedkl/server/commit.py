@@ -55,7 +55,8 @@ def next_state(
     messages = [update.message for update in ordered.values()]
     shared = config.algorithm.gather(before.model.shared, messages, config.federation.clients)
     model = replace(made.model, shared=_fitting(config.algorithm, before.model.shared, shared))
-    if problem := problem_with_model(model) or problem_with_numbers(made.state):
+    most = config.federation.max_magnitude
+    if problem := problem_with_model(model, most) or problem_with_numbers(made.state):
         return Next(before, f"the aggregate was not taken: {problem}")
     steps = sum(int(update.weight) for update in ordered.values())
     after = replace(before, env_steps=before.env_steps + steps, model=model, aggregation=made.state)

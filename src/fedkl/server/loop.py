@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,8 +25,10 @@ from fedkl.server import measuring, records, replies
 from fedkl.server.commit import next_state
 from fedkl.server.films import Film, film
 from fedkl.server.measuring import Measured
+from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
-from fedkl.server.rows import SavedRows, read_rows
+from fedkl.server.replies import Replies
+from fedkl.server.rows import Known, Refusals, SavedRows, read_rows
 from fedkl.server.selection import Pool
 from fedkl.server.soundness import require_finite, require_sound
 from fedkl.server.starting import first_states, limits_of, local_engine, task_of
@@ -82,8 +85,10 @@ class Federation:
             model=at_the_server(model),
             selector=config.selection.init(config.federation.clients),
             aggregation=self._aggregation.init(at_the_server(model)),
+            usual=no_history(model),
         )
         self._since: dict[int, int] = {}
+        self._refusals: dict[int, Refusals] = {}
         self._changed: set[int] = set()
         self._trouble = ""
 
@@ -134,8 +139,10 @@ class Federation:
         measured = self._measure_before(t, model, candidates)
         before = self._informed(before, measured, candidates)
         selected = self._select(t, before.selector)
+        not_asked = self._not_asked(t, selected)
+        starts = self._starts(model, [c for c in selected if c not in not_asked])
         seeds = self.config.seed, self.config.seed_of_worlds
-        asked = replies.Asked(*seeds, t, self._starts(model, selected), self._since)
+        asked = replies.Asked(*seeds, t, starts, self._since, before.usual)
         settings = self.config.federation
         terms = replies.Terms(settings.clients_per_round, settings.retries)
         came = replies.train(self.engine, model, asked, self._limits, terms)
@@ -143,23 +150,27 @@ class Federation:
         updates = {client: answer.update for client, answer in came.accepted.items()}
         after = next_state(self.config, self._aggregation, before, updates)
         kept = [] if after.note else sorted(updates)
+        note = _one_reason(came) or after.note
         new = replace(
             after.state,
             round=np.asarray(t + 1, np.int64),
             empty_rounds=np.asarray(before.empty_rounds + 1 if after.note else 0, np.int64),
             selector=self._observed(t, before.selector, selected, trained),
+            usual=came.usual,
         )
         self.engine.keep(t + 1, kept)
         self.state = new
         self._since |= dict.fromkeys(kept, t + 1)
-        self._changed |= set(kept)
-        self._trouble = _trouble(after.note, came.rejected)
+        self._changed |= set(kept) | self._count_refusals(t, kept, came.refused)
+        self._trouble = _trouble(note, came.rejected)
+        rejected = came.rejected | not_asked
         record: Record = {
             "round": t + 1,
             **self._returns(),
             "selected": selected,
-            "rejected": [{"client": c, "reason": r} for c, r in sorted(came.rejected.items())],
-            "note": after.note,
+            "rejected": [{"client": c, "reason": r} for c, r in sorted(rejected.items())],
+            **records.retried(came.retried),
+            "note": note,
             **trained,
             "env_steps": int(self.state.env_steps),
             "bytes_down": came.bytes_down,
@@ -245,7 +256,7 @@ class Federation:
 
     def save(self) -> Snapshot:
         """All that is needed to go on; call `saved` when it is safe."""
-        rows = SavedRows(self._since, self.engine.save())
+        rows = SavedRows(Known(self._since, self._refusals, self.engine.save()))
         return Snapshot(to_arrays(self.state), rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
@@ -265,10 +276,14 @@ class Federation:
         Raises:
             ValueError: it is of another federation; the message says in what.
         """
+        if not any(name.startswith("usual.") for name in arrays):
+            # A checkpoint from before rounds were remembered: it is as if none had been.
+            blank = no_history(self.state.model)
+            arrays = {**arrays, **to_arrays({"usual": blank})}
         state = from_arrays(self.state, arrays)
         if strangers := [client for client in rows if client >= self.config.federation.clients]:
             raise ValueError(f"there is no client {strangers[0]}")
-        self._since, own = read_rows(rows, self._first_client)
+        self._since, self._refusals, own = read_rows(rows, self._first_client)
         self.engine.restore(own)
         self.state = state
         self._changed = set()
@@ -309,6 +324,37 @@ class Federation:
                 f"{pool.clients - 1}, not {selected}"
             )
         return sorted(selected)
+
+    def _not_asked(self, t: int, selected: Sequence[int]) -> dict[int, str]:
+        """Why some of those selected are not asked: they were refused again and again.
+
+        If too few were left everybody is asked: it may be that not the clients are to blame.
+        """
+        out = {}
+        for client in selected:
+            times, until = self._refusals.get(client, Refusals(0, 0))
+            if until > t:
+                out[client] = (
+                    f"its answers were refused in {times} rounds in a row: it is not asked up to "
+                    f"round {until}"
+                )
+        return out if len(selected) - len(out) >= self.config.federation.quorum else {}
+
+    def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> set[int]:
+        """Counts who was refused in a round and who was not; names those whose count changed.
+
+        A round that left the model as it was puts the blame on nobody.
+        """
+        settings, before = self.config.federation, dict(self._refusals)
+        for client in kept:
+            self._refusals.pop(client, None)
+        for client in refused if kept else ():
+            times = self._refusals.get(client, Refusals(0, 0)).times + 1
+            out = 0 < settings.suspend_after <= times
+            until = t + 1 + settings.suspend_rounds if out else 0
+            self._refusals[client] = Refusals(times, until)
+        changed = before.keys() | self._refusals.keys()
+        return {c for c in changed if before.get(c) != self._refusals.get(c)}
 
     def _observed(
         self, t: int, before: Any, selected: list[int], trained: records.Diagnostics
@@ -354,6 +400,18 @@ class Federation:
         both = [self.evaluation(Evaluate(settings.episodes, d), sample) for d in (False, True)]
         stochastic, deterministic = (collect() for collect in both)
         return records.returns(stochastic, deterministic, sample)
+
+
+def _one_reason(came: Replies) -> str | None:
+    """What to say if all who answered were refused for one reason: not the clients may be wrong."""
+    reasons = [came.rejected[client] for client in sorted(came.refused)]
+    kinds = {re.sub(r"[-+]?\d[\d.e+-]*", "", reason) for reason in reasons}
+    if came.accepted or len(reasons) < 2 or len(kinds) > 1:
+        return None
+    return (
+        f"all {len(reasons)} answers were refused for one reason, and model and statistics stay as "
+        f"they were ({reasons[0]})"
+    )
 
 
 def _trouble(note: str | None, rejected: Mapping[int, str]) -> str:

@@ -14,10 +14,11 @@ from jaxtyping import Float
 from fedkl.clients.carry import Trained
 from fedkl.engines import Failure
 from fedkl.server.measuring import LevelRecord
+from fedkl.server.validation import LARGEST_RETURN
 
 
 class Rejected(TypedDict):
-    """A client that was left out of the round."""
+    """A client whose answer does not count, and why."""
 
     client: int
     reason: str
@@ -73,6 +74,7 @@ class Record(Returns, Diagnostics):
     round: int
     selected: list[int]
     rejected: list[Rejected]
+    retried: NotRequired[list[Rejected]]
     note: str | None
     env_steps: int
     bytes_down: int
@@ -86,6 +88,8 @@ class Record(Returns, Diagnostics):
     seconds: float
     simulators_replaced: NotRequired[int]
     actors_replaced: NotRequired[int]
+    traffic_received: NotRequired[int]
+    traffic_sent: NotRequired[int]
 
 
 NOT_EVALUATED: Returns = {
@@ -101,7 +105,8 @@ NOT_EVALUATED: Returns = {
 def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -> Evaluated:
     """What clients' answers to an evaluation come to.
 
-    An infinite return of one would be the mean over all, and for ever the best there was.
+    An infinite return of one would be the mean over all, and for ever the best there was; so would
+    returns be whose sum overflows.
 
     Args:
         answers: returns of each client's episodes, or its failure.
@@ -115,6 +120,8 @@ def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -
             failures[client] = row.reason
         elif not np.isfinite(row).all():
             failures[client] = "its returns are not finite numbers"
+        elif np.max(np.abs(row)) > LARGEST_RETURN:
+            failures[client] = f"its returns are beyond {LARGEST_RETURN:g}"
         rows.append(np.full(episodes, np.nan) if client in failures else np.asarray(row))
     return Evaluated(np.stack(rows), failures)
 
@@ -146,6 +153,15 @@ def returns(
         "evaluated": None if sample is None else list(sample),
         **_unevaluated(failures),
     }
+
+
+class _Retried(TypedDict, total=False):
+    retried: list[Rejected]
+
+
+def retried(clients: Sequence[tuple[int, str]]) -> _Retried:
+    """Who was asked again in a round, and why; nothing, if all is well."""
+    return {"retried": [{"client": c, "reason": r} for c, r in clients]} if clients else {}
 
 
 class _Unevaluated(TypedDict, total=False):

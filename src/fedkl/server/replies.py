@@ -13,6 +13,7 @@ from fedkl.clients.state import Model
 from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure, Job
 from fedkl.randomness import Purpose, key_for, words_for, words_of
+from fedkl.server.outliers import Usual, judge
 from fedkl.server.validation import Limits, problem_with
 
 
@@ -27,6 +28,8 @@ class Asked(NamedTuple):
     """What each selected client starts from."""
     since: Mapping[int, int]
     """The round in which each client's update was last accepted, for those that have been."""
+    usual: Usual
+    """What clients said in the last rounds."""
 
 
 class Replies(NamedTuple):
@@ -35,6 +38,12 @@ class Replies(NamedTuple):
     accepted: dict[int, Trained]
     rejected: dict[int, str]
     """Why the others were left out."""
+    refused: frozenset[int]
+    """Those among them that answered, and were not believed."""
+    retried: list[tuple[int, str]]
+    """Who was asked again, each time, and why the answer before did not count."""
+    usual: Usual
+    """What clients said in the last rounds, and in this one."""
     answers: int
     """All that came, also those that were not accepted."""
     bytes_down: int
@@ -54,6 +63,8 @@ class Terms(NamedTuple):
 def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Terms) -> Replies:
     """Valid answers, and why the other clients were left out.
 
+    An answer has to be possible by itself, and no outlier among those that are.
+
     Args:
         engine: where the clients are.
         model: what is broadcast.
@@ -61,18 +72,24 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Ter
         limits: what an update may be at the most.
         terms: how many answers count.
     """
-    accepted: dict[int, Trained] = {}
+    possible: dict[int, Trained] = {}
     rejected: dict[int, str] = {}
+    refused: set[int] = set()
+    retried: list[tuple[int, str]] = []
     given_up: set[int] = set()
+    usual = asked.usual
     tries = dict.fromkeys(asked.starts, 0)
     sent = answered = 0
     for attempt in range(1 + terms.retries):
-        left = [c for c in asked.starts if c not in accepted and c not in given_up]
-        if not left or len(accepted) == terms.wanted:
+        possible = {c: answer for c, answer in possible.items() if c not in rejected}
+        left = [c for c in asked.starts if c not in possible and c not in given_up]
+        if not left or len(possible) == terms.wanted:
             break
         sent += len(left)
+        retried += [(client, rejected[client]) for client in left if attempt]
         waiting = dict.fromkeys(left, "it did not answer")
         rejected |= waiting
+        refused -= waiting.keys()
         shared = words_of(key_for(asked.world_seed, Purpose.SHARED_WORLD, asked.round, attempt))
         jobs = _jobs(asked, {client: tries[client] for client in left}, model)
         coming = engine.run(Train(), model, jobs, shared)
@@ -89,17 +106,32 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Ter
             answered += 1
             problem = problem_with(answer, asked.starts[client], limits)
             if problem is None:
-                accepted[client] = answer
+                possible[client] = answer
                 del rejected[client]
             else:
                 rejected[client] = problem
-            if len(accepted) == terms.wanted:
+                refused.add(client)
+            if len(possible) == terms.wanted:
                 rejected = {c: why for c, why in rejected.items() if c not in waiting}
+                given_up |= waiting.keys()
                 coming.close()
                 break
+        outliers, usual = judge(possible, asked.starts, asked.usual, limits)
+        rejected |= outliers
+        refused |= outliers.keys()
+    accepted = {client: answer for client, answer in possible.items() if client not in rejected}
     down = size_in_bytes(model)
     up = down - size_in_bytes(model.shared) + size_in_bytes(limits.message) + np.float32().nbytes
-    return Replies(accepted, rejected, answered, sent * down, answered * up)
+    return Replies(
+        accepted,
+        rejected,
+        frozenset(refused),
+        retried,
+        usual,
+        answered,
+        sent * down,
+        answered * up,
+    )
 
 
 def _jobs(asked: Asked, tries: Mapping[int, int], model: Model) -> list[Job]:

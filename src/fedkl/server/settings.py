@@ -80,18 +80,40 @@ class FederationSettings:
     )
     max_statistics_factor: float = setting(
         20.0,
-        "an update is invalid when its observations or rewards lie further than this from the "
-        "server's mean, or deviate more than this, in units of what the server has seen (its "
-        "deviation plus the size of its mean); more is believed while it has seen little",
+        "an update is invalid when its observations or rewards lie further than this from other "
+        "clients', or deviate more than this, in what is usual among clients (their deviation plus "
+        "the size of their mean), both in its round and in the last ones; likewise when an "
+        "averaged coefficient grows by more than this times the median over clients",
         above=1,
         infinite=True,
     )
+    max_move_factor: float = setting(
+        5.0,
+        "an update is invalid when it moves policy or critic by more than this times the median "
+        "move of clients, both in its round and in the last ones",
+        above=1,
+        infinite=True,
+    )
+    max_magnitude: float = setting(
+        1e6,
+        "an update is invalid when a parameter, a mean or deviation of its data, or a metric is "
+        "beyond this",
+        above=0,
+        high=1e9,
+    )
     max_message_norm: float = setting(
-        100.0,
+        20.0,
         "an update is invalid when what its algorithm sends beside the model (scaffold's control "
         "variate) is longer than this times what the server shares (at least 1)",
         above=0,
     )
+    suspend_after: int = setting(
+        3,
+        "a client whose answers were refused in so many rounds in a row, while others' were not, "
+        "is not asked for a while; 0: everybody is always asked",
+        low=0,
+    )
+    suspend_rounds: int = setting(10, "the rounds in which it is not asked then", low=1)
     clients_at_once: int = setting(
         0,
         "clients trained in one vmapped call; 0: one on a CPU (with a thread for each core), all "

@@ -102,16 +102,21 @@ def limits_of(config: Config, model: Model, client: ClientState) -> Limits:
     start = Start(model, client, key_for(config.seed, Purpose.TRAINING))
     message = jax.eval_shape(lambda s: message_after(task, s), start)
     steps = samples_in(world, learner)
+    sample = (config.algorithm.observations_sent, world.observation_size)
     return Limits(
         max_weight=float(learner.iterations * steps),
         iterations=learner.iterations,
         max_relative_norm=settings.max_relative_norm,
         max_statistics_factor=settings.max_statistics_factor,
+        max_move_factor=settings.max_move_factor,
+        max_magnitude=settings.max_magnitude,
         max_message_norm=settings.max_message_norm if config.algorithm.bounds_messages else np.inf,
         coefficients={
             # One that starts out of bounds stays there while the guard rolls all iterations back.
             name: (min(c.first, c.bounds[0]), max(c.first, c.bounds[1]))
             for name, c in task.coefficients().items()
         },
+        growth={name: c.growth for name, c in task.coefficients().items()},
         message=jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), message),
+        sends_observations=sample[0] > 0 and getattr(message, "shape", None) == sample,
     )

@@ -9,6 +9,7 @@ from jaxtyping import Int, PyTree
 
 from fedkl.arrays import AnyArray
 from fedkl.clients.state import PARTS, Kind, Model
+from fedkl.server.outliers import Usual
 
 
 class State(eqx.Module):
@@ -23,6 +24,8 @@ class State(eqx.Module):
     model: Model
     selector: PyTree
     aggregation: PyTree
+    usual: Usual
+    """What clients said in the last rounds, which answers are compared with."""
 
 
 def at_the_server(model: Model) -> Model:

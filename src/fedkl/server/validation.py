@@ -1,8 +1,9 @@
 """No update reaches the model unchecked: not what a client sent, and not what came of it.
 
-A client may be broken or hostile. What it sends is compared with what the server knows: the shapes
-it asked for, how much a client can have trained, how far networks and coefficients may go, and what
-the statistics of the data were so far. docs/validation.md says what that leaves possible.
+A client may be broken or hostile. What it sends is compared with what is possible: the shapes that
+the server asked for, how much a client can have trained, how far networks and coefficients may go.
+What is possible and yet unlike what others say is found by `server.outliers`. docs/validation.md
+says what that leaves.
 """
 
 from __future__ import annotations
@@ -20,18 +21,14 @@ from fedkl.clients.carry import Trained
 from fedkl.clients.state import PARTS, Kind, Metrics, Model, Update
 from fedkl.learning.statistics import Moments, pairs
 
-LARGEST = 1e9
-"""The largest parameter, mean or deviation that is believed of anybody. With it a client can still
-compute in float32; beyond, everybody's next update might be invalid."""
-
-ENOUGH = 10
-"""Rounds of a client after which the server's statistics speak for clients it has not seen."""
-
 COUNTED = 2**24
 """Up to here float32 counts exactly."""
 
 ROUNDED = 1.001
 """How much larger than possible a correlation may be that float32 has added up."""
+
+LARGEST_RETURN = 1e15
+"""Beyond what an episode of any world pays: averages of such returns must not overflow."""
 
 LONGEST = 160
 """Characters of a reason."""
@@ -49,13 +46,22 @@ class Limits(NamedTuple):
     max_relative_norm: float
     """How far a network may move, in norms of the broadcast parameters (at least 1)."""
     max_statistics_factor: float
-    """How far statistics may be from the server's, in what is usual there."""
+    """How far statistics may be from those of other clients, in what is usual among them."""
+    max_move_factor: float
+    """How large moves, messages and averaged coefficients may be, in medians over clients."""
+    max_magnitude: float
+    """The largest parameter, mean, deviation or metric: with it clients must still be able to
+    compute in float32, else everybody's next update might be invalid."""
     max_message_norm: float
     """How long an algorithm's message may be, in norms of what it shares (at least 1)."""
     coefficients: Mapping[str, tuple[float, float]]
     """The bounds of each."""
+    growth: Mapping[str, float]
+    """How many times as large as it was broadcast an averaged one may be after a round."""
     message: PyTree
     """A message of the right shapes."""
+    sends_observations: bool = False
+    """The message is some of the observations that the moments are of."""
 
 
 def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
@@ -74,12 +80,13 @@ def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
     return problem and _readable(problem)
 
 
-def problem_with_model(model: Model) -> str | None:
+def problem_with_model(model: Model, max_magnitude: float) -> str | None:
     """Why a new global model must not be taken, or None if it may: clients take float32."""
     if problem := problem_with_numbers(model):
         return problem
     for name, kind in PARTS.items():
-        if kind is Kind.NETWORK and (problem := _too_large(name, getattr(model, name))):
+        part = getattr(model, name)
+        if kind is Kind.NETWORK and (problem := _too_large(name, part, max_magnitude)):
             return problem
     return None
 
@@ -190,36 +197,39 @@ def _excess(trained: Trained, model: Model, limits: Limits) -> str | None:
         known, new = getattr(model, name), getattr(update.model, name)
         problem = None
         if kind is Kind.NETWORK:
-            problem = _too_far(name, known, new, limits) or _too_large(name, new)
+            problem = _too_far(name, known, new, limits)
+            problem = problem or _too_large(name, new, limits.max_magnitude)
         elif kind is Kind.MOMENTS and known is not None:
-            problem = _unbelievable(name, known, new, weight, limits)
+            problem = _unbelievable(name, new, weight, limits)
         elif kind is Kind.COEFFICIENTS:
             problem = _out_of_bounds(name, new, limits.coefficients)
+            problem = problem or _out_of_reach(name, known, new, limits)
         if problem:
             return problem
-    allowed = limits.max_message_norm * max(1.0, _norm(jax.tree.leaves(model.shared)))
-    if (length := _norm(jax.tree.leaves(update.message))) > allowed:
+    allowed = limits.max_message_norm * max(1.0, norm(jax.tree.leaves(model.shared)))
+    if (length := norm(jax.tree.leaves(update.message))) > allowed:
         return f"message has norm {length:.3g}, more than {allowed:.3g}"
-    return _too_large("message", update.message) or _misreported(trained, limits)
+    return (
+        _too_large("message", update.message, limits.max_magnitude)
+        or _never_observed(update, limits)
+        or _misreported(trained, limits)
+    )
 
 
 def _too_far(name: str, known: PyTree, new: PyTree, limits: Limits) -> str | None:
-    before, after = jax.tree.leaves(known), jax.tree.leaves(new)
-    moved = _norm([b.astype(np.float64) - a for a, b in zip(before, after, strict=True)])
-    allowed = limits.max_relative_norm * max(1.0, _norm(before))
+    moved, size = move(known, new), max(1.0, norm(jax.tree.leaves(known)))
+    allowed = limits.max_relative_norm * size
     return f"{name} moved by {moved:.3g}, more than {allowed:.3g}" if moved > allowed else None
 
 
-def _too_large(name: str, tree: PyTree) -> str | None:
+def _too_large(name: str, tree: PyTree, most: float) -> str | None:
     """Steps that each are short enough lead anywhere in the end; here they end."""
-    if all(np.all(np.abs(array) <= LARGEST) for array in jax.tree.leaves(tree)):
+    if all(np.all(np.abs(array) <= most) for array in jax.tree.leaves(tree)):
         return None
-    return f"{name} holds a number beyond {LARGEST:g}"
+    return f"{name} holds a number beyond {most:g}"
 
 
-def _unbelievable(
-    name: str, known: Moments, new: Moments, weight: float, limits: Limits
-) -> str | None:
+def _unbelievable(name: str, new: Moments, weight: float, limits: Limits) -> str | None:
     """What is wrong with the moments of a client's new data."""
     count = float(new.count)
     if not (0 <= count <= _counted(weight) and count.is_integer()):
@@ -231,20 +241,11 @@ def _unbelievable(
     if count == 0:
         something = np.any(new.mean != 0) or np.any(new.squares != 0)
         return f"{name} are moments of nothing that are not 0" if something else None
-    mean, deviation = _mean_and_deviation(new)
+    mean, deviation = mean_and_deviation(new)
+    most = limits.max_magnitude
     for what, size in ("mean", np.abs(mean)), ("deviation", deviation):
-        if np.any(size > LARGEST):
-            return f"{name} have a {what} of {np.max(size):.3g}, beyond {LARGEST:g}"
-    if known.count == 0:
-        return None
-    centre, scale = _usual(known)
-    factor = limits.max_statistics_factor
-    factor *= max(1.0, ENOUGH * limits.max_weight / float(known.count))
-    away, wide = np.abs(mean - centre) / scale, deviation / scale
-    if np.any(away > factor):
-        return f"{name}.mean is {np.max(away):.3g} times too far from the usual, over {factor:.3g}"
-    if np.any(wide > factor):
-        return f"{name} deviate {np.max(wide):.3g} times as much as is usual, over {factor:.3g}"
+        if np.any(size > most):
+            return f"{name} have a {what} of {np.max(size):.3g}, beyond {most:g}"
     return None
 
 
@@ -267,18 +268,21 @@ def _impossible_products(name: str, new: Moments) -> str | None:
     return None
 
 
-def _usual(known: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Where data usually lie, and how far from there.
+def _never_observed(update: Update, limits: Limits) -> str | None:
+    """Whether observations are sent that the moments cannot be of: no deviation from the mean is
+    larger than the root of the sum of all squares."""
+    seen = update.model.observations
+    if not limits.sends_observations or seen is None or seen.count == 0:
+        return None
+    mean, reach = np.asarray(seen.mean, np.float64), np.sqrt(np.asarray(seen.squares, np.float64))
+    away = np.abs(np.asarray(update.message, np.float64) - mean)
+    if np.any(away > ROUNDED * reach + (ROUNDED - 1) * np.maximum(1.0, np.abs(mean))):
+        return "message holds observations that observations.squares rule out"
+    return None
 
-    What was the same so far in all data may be anything in another client's world, or once the
-    policy finds its first reward: its scale is unknown.
-    """
-    mean, deviation = _mean_and_deviation(known)
-    constant = deviation <= 1e-4 * np.maximum(1.0, np.abs(mean))
-    return mean, np.where(constant, np.inf, deviation + np.abs(mean))
 
-
-def _mean_and_deviation(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_deviation(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Of a sample that is not empty, for each feature."""
     variance = np.asarray(moments.squares, np.float64) / float(moments.count)
     return np.asarray(moments.mean, np.float64), np.asarray(np.sqrt(variance))
 
@@ -291,6 +295,19 @@ def _out_of_bounds(name: str, new: Arrays, bounds: Mapping[str, tuple[float, flo
     return None
 
 
+def _out_of_reach(name: str, known: Arrays, new: Arrays, limits: Limits) -> str | None:
+    """Which coefficient has grown by more than its rule allows in a round."""
+    for coefficient, value in new.items():
+        # The rule also pulls one that started below its bounds into them.
+        low, times = limits.coefficients[coefficient][0], limits.growth[coefficient]
+        most = max(float(known[coefficient]) * times, low)
+        if value > np.float32(most):
+            return (
+                f"{name}.{coefficient} is {float(value):.6g}, over {most:.6g}, which a round allows"
+            )
+    return None
+
+
 def _misreported(trained: Trained, limits: Limits) -> str | None:
     """What is wrong with the metrics, which go to the log and to selectors.
 
@@ -299,10 +316,10 @@ def _misreported(trained: Trained, limits: Limits) -> str | None:
     update, metrics = trained
     guarded, steps = metrics["guarded"], metrics["steps"].astype(np.float64)
     for name in "kl_local", "distance_global":
-        if not np.all(guarded | (np.abs(metrics[name]) <= LARGEST)):
-            return f"metrics.{name} is not finite, or beyond {LARGEST:g}"
-    if np.any(np.isinf(metrics["train_return"][-1:])):  # NaN: no episode came to an end
-        return "metrics.train_return is infinite"
+        if not np.all(guarded | (np.abs(metrics[name]) <= limits.max_magnitude)):
+            return f"metrics.{name} is not finite, or beyond {limits.max_magnitude:g}"
+    if np.any(np.abs(metrics["train_return"][-1:]) > LARGEST_RETURN):  # NaN: no episode has ended
+        return f"metrics.train_return is beyond {LARGEST_RETURN:g}"
     most = limits.max_weight / limits.iterations
     if not np.all((steps >= 0) & (steps <= _counted(most)) & (steps == np.round(steps))):
         return f"metrics.steps are not whole numbers from 0 to {most:.9g}"
@@ -333,5 +350,11 @@ def _all_finite(tree: PyTree) -> bool:
     return all(np.isfinite(array).all() for array in jax.tree.leaves(tree))
 
 
-def _norm(arrays: Sequence[AnyArray]) -> float:
+def move(known: PyTree, new: PyTree) -> float:
+    """How far a network has moved."""
+    before, after = jax.tree.leaves(known), jax.tree.leaves(new)
+    return norm([b.astype(np.float64) - a for a, b in zip(before, after, strict=True)])
+
+
+def norm(arrays: Sequence[AnyArray]) -> float:
     return float(np.sqrt(sum(np.sum(np.square(a, dtype=np.float64)) for a in arrays)))

@@ -7,7 +7,7 @@ that a bad client could lie about.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -180,3 +180,14 @@ class MultiKrum(Krum):
     ) -> Float[np.ndarray, " p"]:
         best = self.ranking(points)[: self.chosen or max(1, len(points) - self.byzantine)]
         return points[np.sort(best)].mean(axis=0)
+
+
+def suggested(clients_per_round: int) -> dict[str, Any]:
+    """The settings that are suggested where clients are not all trusted: such that bear a liar in
+    five; none for fewer than three clients, of whom no reducer knows who lies."""
+    if clients_per_round < 3:
+        return {}
+    if clients_per_round < 5:
+        return {"aggregation.reduce": Median.name}
+    bad = clients_per_round // 5
+    return {"aggregation.reduce": MultiKrum.name, "aggregation.byzantine": bad}

@@ -60,6 +60,11 @@ class AggregationSettings:
             within.check(min(clients_per_round, int(sizes.min())))
             across.check(len(sizes))
 
+    @property
+    def reducers(self) -> tuple[Reducer, ...]:
+        """Those that see what clients send: one, or those within and across regions."""
+        return self.levels or (self.reduce,)
+
     def aggregation(self, clients: int) -> Aggregation:
         """The chain, or the two of them that regions make."""
         if not isinstance(self.reduce, Grouped):
