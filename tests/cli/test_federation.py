@@ -187,7 +187,7 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             "settings were chosen on seeds 5, 6 (tuned_on), which cannot judge them",
         ),
         (["train", "demo", "--seed", "-1"], "seed must be at least 0, not -1"),
-        (["resume", "gone", "--until", "0"], "--until must be at least 1, not 0"),
+        (["resume", ".", "--until", "0"], "--until must be at least 1, not 0"),
         (
             ["train", "demo", "--set", "learner.d_local=inf"],
             "learner.d_local must be finite, not inf",
@@ -218,7 +218,7 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             ["train", "demo", "--algorithm", "scaffold", "--set", "learner.optimiser=adam"],
             "learner.optimiser must be sgd",
         ),
-        (["resume", "x" * 300], "File name too long"),
+        (["resume", "x" * 300], "the name is too long"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence_and_code_2_and_writes_nothing(

@@ -1,6 +1,7 @@
 """`fedkl join`: what is wrong is said before anything starts, and all that was started ends."""
 
 import os
+import re
 import signal
 import socket
 import time
@@ -16,6 +17,7 @@ from fedkl.network import asking, keys
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.requests import new_federation
 
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 # `fedkl join`, with somebody else in the place of Flower.
 COMMAND = """
 import sys
@@ -134,8 +136,26 @@ def test_a_missing_authority_is_said(capsys, folder, address):
 @pytest.mark.parametrize("options", [["--insecure-network"], ["--keys"]])
 def test_nobody_there_is_said(capsys, folder, options):
     options = [*options, folder] if options == ["--keys"] else options
-    code, _, err = call(capsys, "join", f"127.0.0.1:{free_port()}", "--client", 0, *options)
-    assert (code, "nobody listens" in err) == (2, True)
+    where = f"127.0.0.1:{free_port()}"
+    code, _, err = call(capsys, "join", where, "--client", 0, "--wait", 0, *options)
+    assert (code, err) == (2, f"fedkl: nobody listens on {where}\n")
+
+
+@pytest.mark.parametrize("wait", [-1, "nan", "inf"])
+def test_seconds_to_wait_are_a_number(capsys, folder, address, wait):
+    code, _, err = call(capsys, "join", address, "--client", 0, "--keys", folder, f"--wait={wait}")
+    assert (code, "--wait must be a number of seconds from 0" in err) == (2, True)
+
+
+def test_a_server_that_is_not_up_yet_is_waited_for(joined):
+    port = free_port()
+    process = joined(CONNECTED, f"127.0.0.1:{port}", "--client", "0", "--insecure-network")
+    waiting = rf"fedkl: {TIME} client 0: nobody listens on 127\.0\.0\.1:{port}; waiting for 300 s\n"
+    assert re.fullmatch(waiting, process.stderr.readline())
+    with socket.create_server(("127.0.0.1", port)):
+        assert "client 0: connected to" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
 
 
 @pytest.mark.parametrize(
@@ -167,7 +187,8 @@ def test_bad_files_are_refused_before_anything_starts(
 )
 def test_a_signal_ends_all_of_it(tmp_path, joined, address, number, code):
     process = joined(CONNECTED, address, "--client", "4", "--insecure-network")
-    assert process.stderr.readline() == f"fedkl: client 4: connected to {address}\n"
+    line = rf"fedkl: {TIME} client 4: connected to {address}\n"
+    assert re.fullmatch(line, process.stderr.readline())
     state = tmp_path / "fedkl-client-4"
     worker = asking.alive(state / "4")
     assert worker
@@ -228,6 +249,16 @@ def test_a_client_that_the_server_has_no_place_for_ends_with_code_2_and_one_sent
         f"fedkl: cannot take part in what {address} trains: client 9 is not one of 0 to 3"
     )
     assert asking.alive(tmp_path / "fedkl-client-9" / "9") is None
+
+
+def test_a_client_that_is_wanted_once_ends_when_the_run_is_over(tmp_path, joined, address):
+    chosen = config.preset("probe-point", set={"federation.clients": 4})
+    over = Exchange(chosen, new_federation()).greeting(None, Moment(0, 1, 0, "0" * 32), over=True)
+    (tmp_path / "greeting").write_bytes(over)
+    process = joined(GREETED, address, "--client", "1", "--insecure-network", "--once")
+    assert process.wait(60) == 0
+    assert process.stderr.read().splitlines()[-1].endswith("client 1: the run is over")
+    assert asking.alive(tmp_path / "fedkl-client-1" / "1") is None
 
 
 def test_flowers_own_process_waits_for_a_server_and_ends_within_seconds(tmp_path, joined, address):

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,9 +29,11 @@ from fedkl.cli.parser import parser
 from fedkl.errors import UserError
 from fedkl.network import keys
 from fedkl.network.flower import only_ours
-from fedkl.network.flower.serving import FOLDER, Serving
+from fedkl.network.flower.serving import Serving
 from fedkl.network.requests import new_federation
+from fedkl.network.status import FOLDER
 from fedkl.runs import RunDirectory
+from fedkl.server.aggregation.reducers import suggested
 from fedkl.server.loop import Federation
 
 TINY = [
@@ -39,8 +42,62 @@ TINY = [
 ]  # fmt: skip
 
 
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
 def options(*arguments):
     return parser().parse_args(["serve", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"federation.clients_per_round": 10, "aggregation.reduce": "mean"},
+            "mean trusts every client: one of 10 that lies moves the model by up to 0.5 times the "
+            "usual move in each round, in any direction, and the statistics likewise "
+            "(docs/validation.md); where a client may lie: --set "
+            "aggregation.reduce=multi-krum aggregation.byzantine=2",
+        ),
+        (
+            {"federation.clients_per_round": 3},
+            "where a client may lie: --set aggregation.reduce=median",
+        ),
+        ({"federation.clients_per_round": 2}, "where a client may lie, select at least 3"),
+        (
+            {"federation.max_move_factor": float("inf")},
+            "moves the model by any length in each round",
+        ),
+        (
+            {"aggregation.reduce": "grouped", "aggregation.within": "median"},
+            "mean trusts every client",
+        ),
+        ({"aggregation.reduce": "median"}, None),
+    ],
+)
+def test_off_loopback_it_is_said_what_a_mean_trusts_and_what_is_suggested(
+    settings, said, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(network, "warn", told.append)
+    chosen = config.preset("reacher-iid", "fedkl", 0, settings)
+    monkeypatch.setattr(network.checks, "check_port", lambda *_: None)
+
+    def advice(host):
+        told.clear()
+        network._check(Serving(host, 9092, None, 0, False, 60.0, new_federation()), chosen)
+        return [line for line in told if "everybody who reaches the port" not in line]
+
+    found = advice("192.0.2.1")
+    assert (found == []) if said is None else (said in found[0])
+    assert advice("127.0.0.1") == []
+
+
+def test_what_is_suggested_can_be_trained():
+    for k in 3, 4, 5, 60:
+        settings = {"federation.clients_per_round": k} | suggested(k)
+        config.preset("reacher-iid", "fedkl", 0, settings)
+    assert suggested(2) == {}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +206,8 @@ def test_too_few_clients_end_it_with_code_3_after_a_while(tmp_path, capsys):
     assert code == 3
     lines = err.splitlines()
     assert "everybody who reaches the port can take part" in lines[0]
-    assert lines[1] == f"fedkl: serving on 127.0.0.1:{port}; clients may join"
+    serving = rf"fedkl: {TIME} serving on 127\.0\.0\.1:{port}; clients may join"
+    assert re.fullmatch(serving, lines[1])
     assert lines[2].startswith("fedkl: only 0 of ")
     assert (tmp_path / "run" / "serving.toml").exists()
     nothing_is_left_of(tmp_path)

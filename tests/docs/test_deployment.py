@@ -4,6 +4,8 @@ import configparser
 import re
 import shlex
 import shutil
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import fedkl
 from fedkl.cli.parser import parser
 from fedkl.engines import Failure
+from fedkl.network import checks, keys
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.requests import new_federation
 from fedkl.network.resident import Resident
@@ -40,7 +43,8 @@ def in_services():
     commands = re.findall(r"(?:/opt/fedkl/bin/)?(fedkl [^;'\n]*)", "\n".join(shells))
     # The image's entry point is fedkl.
     clients = [service["command"] for name, service in services.items() if name != "server"]
-    return commands + [f"fedkl {command}" for command in clients]
+    checks = [service["healthcheck"]["test"] for service in services.values()]
+    return commands + [f"fedkl {command}" for command in clients] + checks
 
 
 def read(unit):
@@ -54,7 +58,7 @@ def test_every_command_is_one_that_fedkl_understands():
     commands = indented()
     assert len(commands) >= 6
     services = in_services()
-    assert len(services) == 7
+    assert len(services) == 10
     for command in (*commands, *services):
         program, *arguments = shlex.split(command)
         assert program == "fedkl"
@@ -66,17 +70,54 @@ def test_the_units_are_units():
         assert unit.sections() == ["Unit", "Service", "Install"]
         assert unit["Service"]["User"] == "fedkl"
         assert "=" not in unit["Service"]["ReadWritePaths"]
+        assert unit["Service"]["MemoryMax"]
 
 
-def test_each_container_sees_only_the_keys_that_it_needs():
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="it says how exposed a unit is")
+def test_the_units_are_closed_as_far_as_they_can_be(tmp_path):
+    units = blocks("ini")
+    assert len(units) == 2
+    for number, unit in enumerate(units):
+        path = tmp_path / f"fedkl-{number}.service"
+        path.write_text(unit)
+        said = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", "--threshold=40", str(path)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert said.returncode == 0, said.stdout + said.stderr
+        level = re.search(r"Overall exposure level .*: ([\d.]+)", said.stdout)[1]
+        assert f"calls what is left {level} of 10" in unit
+
+
+def test_each_container_sees_only_the_keys_that_it_needs(tmp_path):
     yaml = pytest.importorskip("yaml")
     (text,) = blocks("yaml")
     compose = yaml.safe_load(text)
+    lines = re.findall(r"^    ((?:fedkl keys keys --clients 2 --host server|install|cp) ?.*)$",
+                       PAGE, re.MULTILINE)  # fmt: skip
+    keys.make(tmp_path / "keys", 2, ["server"])
+    assert lines[0].startswith("fedkl keys")
+    subprocess.run("\n".join(["set -e", *lines[1:]]), shell=True, cwd=tmp_path, check=True)
     for name, service in compose["services"].items():
         assert "ports" not in service
         assert set(service["networks"]) <= compose["networks"].keys()
-        own = "./keys" if name == "server" else f"./{name}/keys"
-        assert f"{own}:/keys:ro" in service["volumes"]
+        assert service["mem_limit"]
+        assert service["logging"]["options"]["max-size"]
+        assert f"./{name}/keys:/keys:ro" in service["volumes"]
+        there = {path.name for path in (tmp_path / name / "keys").iterdir()}
+        assert there == {
+            "server": {"ca.crt", "server.crt", "server.key", "client-0.pub", "client-1.pub"},
+        }.get(name, {"ca.crt", f"{name}.key"})
+        if name == "server":
+            checks.check_server(tmp_path / name / "keys", "0.0.0.0", free_port())
+            assert sorted(keys.public_keys(tmp_path / name / "keys")) == [0, 1]
+        else:
+            assert keys.public_key_of(tmp_path / name / "keys" / f"{name}.key")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 @pytest.fixture

@@ -23,16 +23,38 @@ def test_the_citation_is_of_this_version_and_of_the_papers_article():
     assert doi in (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_container_installs_as_the_readme_says():
+def test_the_container_has_what_the_readme_installs_with_checksums_of_all_of_it():
     text = (ROOT / "Dockerfile").read_text("utf-8")
     extras = re.search(r"^ARG EXTRAS=(.*)$", text, re.M)[1]
     text = text.replace('".[$EXTRAS]"', f"'.[{extras}]'")
-    installs = re.findall(r"pip install .*$", text, re.M)
+    first, second = re.findall(r"pip install (.*)$", text, re.M)
+    assert first == "--require-hashes -r /tmp/uv.txt"
+    constraint, build, *what = second.split(" -e ")[0].split("--")[1:] + second.split(" -e ")[1:]
+    assert (constraint, build) == tuple(
+        f"{name} requirements-hashes.txt{end}"
+        for name, end in (("constraint", " "), ("build-constraint", ""))
+    )
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert installs
-    assert all(f"    {command}\n" in readme for command in installs)
+    assert f"    pip install -e {what[0]}\n" in readme
     least = re.match(r">=(.*)", PROJECT["requires-python"])[1]
     assert f"FROM python:{least}-slim" in text
+
+
+def test_the_lock_has_the_same_versions_with_checksums():
+    plain, hashed = (
+        (ROOT / f"requirements-{name}.txt").read_text("utf-8") for name in ("lock", "hashes")
+    )
+    pattern = re.compile(r"^([\w.-]+)==(\S+)", re.M)
+    lock, found = (
+        {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pattern.findall(text)}
+        for text in (plain, hashed)
+    )
+    assert "--hash" not in plain  # pip takes it for a wish to have all of them
+    assert found.pop("setuptools")
+    assert found == lock
+    entries = re.split(r"^(?=[\w.-]+==)", hashed, flags=re.M)[1:]
+    assert len(entries) == len(found) + 1
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
 
 
 def test_every_extra_is_in_the_readme():

@@ -134,7 +134,7 @@ def test_a_server_by_its_other_name_may_start(made):
 @pytest.mark.parametrize("host", [HERE, "localhost"])
 def test_a_client_may_join(folder, host):
     with serving(folder) as port:
-        checks.check_client(folder, 1, host, port)
+        assert checks.check_client(folder, 1, host, port) == []
 
 
 def test_a_client_needs_only_the_authority_and_its_own_key(folder, tmp_path):
@@ -143,7 +143,14 @@ def test_a_client_needs_only_the_authority_and_its_own_key(folder, tmp_path):
     for name in ("ca.crt", "client-1.key"):
         (folder / name).rename(own / name)
     with serving(folder) as port:
-        checks.check_client(own, 1, HERE, port)
+        assert checks.check_client(own, 1, HERE, port) == []
+
+
+def test_a_client_is_warned_of_the_servers_certificate(made):
+    with serving(folder := made(valid=20)) as port:
+        (folder / "server.crt").unlink()  # a client has none
+        (warning,) = checks.check_client(folder, 0, HERE, port)
+    assert warning.startswith(f"the certificate of the server at {HERE}:{port} expires on ")
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
@@ -344,3 +351,17 @@ def test_a_port_that_was_just_left_is_free():
 def test_an_address_of_another_machine_cannot_be_listened_on():
     with pytest.raises(UserError, match=r"192\.0\.2\.7:9092: that is not an address of this"):
         checks.check_port("192.0.2.7", 9092)
+
+
+def test_a_certificate_is_warned_of_before_it_expires(made):
+    folder = made(valid=20)
+    (warning,) = checks.expiring(folder)
+    assert warning.startswith(f"{folder / 'server.crt'} expires on ")
+    assert warning.endswith(", in 19 days: make a new one in time")
+    assert checks.expiring(folder, days=10) == []
+    assert checks.expiring(made(valid=90, hosts=("a",))) == []
+    old = made(days=-3640, hosts=("b",), valid=3650)
+    assert {warning.split(" ")[0] for warning in checks.expiring(old)} == {
+        str(old / "ca.crt"),
+        str(old / "server.crt"),
+    }

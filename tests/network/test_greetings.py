@@ -19,7 +19,9 @@ def test_what_is_written_is_read(greeting):
     data = write_greeting(greeting)
     assert wire.kind_of(data) == KIND
     assert read_greeting(data) == greeting
-    assert greeting.fedkl == greetings.version()
+    assert greeting.versions == greetings.versions()
+    assert {"fedkl", "jax", "jaxlib", "numpy"} <= greeting.versions.keys()
+    assert not greeting.over
     assert (greeting.client, greeting.turn, greeting.refusal) == (1, 7, "no")
 
 
@@ -27,8 +29,8 @@ def test_what_is_written_is_read(greeting):
     "changes",
     [
         {"federation": "../x"}, {"client": -1}, {"turn": None}, {"nonce": "x"},
-        {"fedkl": 1}, {"config": None}, {"spaces": [1, 2]},
-        {"sources": []}, {"sources": {"algorithm": ""}}, {"refusal": 0}, {"more": 1},
+        {"versions": 1}, {"versions": {"jax": 1}}, {"config": None}, {"spaces": [1, 2]},
+        {"over": 0}, {"sources": []}, {"sources": {"algorithm": ""}}, {"refusal": 0}, {"more": 1},
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(greeting, changes):

@@ -278,3 +278,30 @@ def test_without_cryptography_one_sentence_says_what_to_install(tmp_path):
         "`pip install -e '.[flower]'`\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_change_of_what_a_server_needs_is_noticed_once(tmp_path):
+    folder = tmp_path / "keys"
+    keys.make(folder, 2)
+    watch = keys.Watch(folder)
+    assert not watch.changed()
+    (folder / "client-1.key").unlink()  # it was moved to the client
+    (folder / "ca.key").unlink()
+    assert not watch.changed()
+    (folder / "client-1.pub").unlink()
+    assert watch.changed()
+    assert not watch.changed()
+    data = (folder / "server.crt").read_bytes()
+    (folder / "server.crt").unlink()
+    assert watch.changed()
+    (folder / "server.crt").write_bytes(data)
+    assert watch.changed()
+    assert not watch.changed()
+
+
+def test_that_no_client_has_a_key_any_more_is_a_mistake_unless_one_says_so(tmp_path):
+    keys.make(tmp_path / "keys", 1)
+    (tmp_path / "keys" / "client-0.pub").unlink()
+    assert keys.public_keys(tmp_path / "keys", may_be_none=True) == {}
+    with pytest.raises(UserError, match=r"there is no client-N\.pub"):
+        keys.public_keys(tmp_path / "keys")

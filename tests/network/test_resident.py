@@ -14,7 +14,7 @@ import fedkl
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure, Job
 from fedkl.network import greetings
-from fedkl.network.asking import REFUSED
+from fedkl.network.asking import OVER, REFUSED
 from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.reasons import without_paths
@@ -350,6 +350,9 @@ def greeted(resident, exchange, **changes):
     return reply.failure, path.read_text() if path.exists() else ""
 
 
+VERSIONS = greetings.versions()
+
+
 @pytest.mark.parametrize(
     ("client", "changes", "reason"),
     [
@@ -360,8 +363,18 @@ def greeted(resident, exchange, **changes):
         (0, {"client": 2}, "this is client 0, and its key is that of client 2"),
         (
             0,
-            {"fedkl": "0.0.1"},
-            f"this is fedkl {greetings.version()}, and the server's is 0.0.1: use the same on both "
+            {"versions": VERSIONS | {"fedkl": "0.0.1"}},
+            f"this has fedkl {VERSIONS['fedkl']}, and the server 0.0.1: use the same on both sides",
+        ),
+        (
+            0,
+            {"versions": VERSIONS | {"jax": "0.0.1"}},
+            f"this has jax {VERSIONS['jax']}, and the server 0.0.1: use the same on both sides",
+        ),
+        (
+            0,
+            {"versions": {name: x for name, x in VERSIONS.items() if name != "numpy"}},
+            f"this has numpy {VERSIONS['numpy']}, and the server another: use the same on both "
             "sides",
         ),
         (
@@ -386,6 +399,18 @@ def test_a_client_that_cannot_take_part_says_so_to_both_sides_when_it_is_greeted
     (tmp_path / "0").mkdir()
     assert greeted(resident, exchange, **changes) == (reason, reason)
     assert greeted(resident, exchange)[1] == (reason if client == 9 else "")
+
+
+def test_that_the_run_is_over_is_kept_until_another_one_begins(tiny, tmp_path):
+    exchange, resident = Exchange(tiny(), new_federation()), Resident(tmp_path / "0", 0)
+    (tmp_path / "0").mkdir()
+    over = tmp_path / "0" / OVER
+    assert greeted(resident, exchange) == ("", "")
+    assert not over.exists()
+    assert greeted(resident, exchange, over=True) == ("", "")
+    assert over.exists()
+    assert greeted(resident, exchange) == ("", "")
+    assert not over.exists()
 
 
 def test_the_source_of_a_world_of_ones_own_is_its_own(remote, tmp_path):

@@ -179,3 +179,28 @@ def test_without_the_files_it_is_one_sentence(folder, tmp_path):
     knows = verifier(folder)._replace(ca=tmp_path / "gone")
     with pytest.raises(UserError, match="cannot read"):
         knows.content(Signer(folder).sign(0, b""))
+
+
+def test_keys_are_taken_as_they_are_now_all_or_none(tmp_path):
+    folder = tmp_path / "keys"
+    keys.make(folder, 2)
+    signer, knows = Signer(folder), verifier(folder, 1)
+    before = signer.sign(1, CONTENT)
+    (folder / "server.crt").unlink()
+    with pytest.raises(UserError, match=r"server\.crt"):
+        signer.reload()
+    assert knows.content(signer.sign(1, CONTENT)) == CONTENT
+    (folder / "client-0.pub").unlink()
+    (folder / "client-0.key").unlink()
+    keys.make(folder, 2)
+    signer.reload()
+    after = signer.sign(1, CONTENT)
+    assert knows.content(after) == CONTENT
+    assert before[: len(before) // 2] != after[: len(after) // 2]  # another certificate
+    assert verifier(folder, 0).content(signer.sign(0, CONTENT)) == CONTENT
+    other = tmp_path / "other"
+    keys.make(other, 1)
+    (folder / "server.key").write_bytes((other / "server.key").read_bytes())
+    with pytest.raises(UserError, match=r"server\.key is not the key of .*server\.crt"):
+        signer.reload()
+    assert knows.content(signer.sign(1, CONTENT)) == CONTENT

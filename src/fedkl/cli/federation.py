@@ -18,6 +18,7 @@ from fedkl.cli.options import run_named, settings_of
 from fedkl.clients.work import Evaluate
 from fedkl.config import from_mapping
 from fedkl.errors import UserError
+from fedkl.processes import cores, take_cores
 from fedkl.progress import RoundProgress, is_live, number
 from fedkl.reproduce.plan import is_reproduction
 from fedkl.runs import Callback, RunDirectory, TensorBoardSink, is_served
@@ -37,6 +38,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace, engine_for: cluster.EngineFor) -> None:
+    take_cores(len(cores()))
     compilation.enable_cache()
     chosen = config.preset(
         options.preset, options.algorithm, options.seed, settings_of(options), options.plugin
@@ -71,6 +73,7 @@ def resume(options: argparse.Namespace) -> None:
                 require_trust(RunDirectory.open(one), options)
             with cluster.place(options) as place:
                 return proceed(options.run, place)
+    take_cores(len(cores()))
     run = RunDirectory.open(options.run)
     require_trust(run, options)
     if is_served(run.path):
@@ -98,10 +101,12 @@ def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
 
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:
-    """Sees to it that somebody has agreed to the code that a run names, before it is run."""
+    """Sees to it that somebody has agreed to the code that a run names, before it is run, and to
+    the port that it opens."""
     if options.trust_plugins:
         trust.agree(run.path)
     trust.require(run.config(), run.path)
+    trust.require_served(run.path)
 
 
 def evaluate(options: argparse.Namespace) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 from fedkl.cli import console
 from fedkl.errors import UserError
-from fedkl.network import asking, checks
+from fedkl.network import asking, checks, status
 from fedkl.network.asking import Place
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.flower.supervisor import Supervisor
@@ -23,8 +25,12 @@ from fedkl.network.sockets import NoAnswerError
 from fedkl.network.trying import try_files
 from fedkl.processes import be_deaf
 
+T = TypeVar("T")
+
 LOOKING = 0.2
 """Seconds between two looks at Flower's process."""
+AGAIN = 2.0
+"""Seconds between two looks for a server that is not there yet."""
 
 
 def join(options: argparse.Namespace) -> None:
@@ -34,8 +40,10 @@ def join(options: argparse.Namespace) -> None:
     host, port = checks.parse_address(options.address)
     if options.client < 0:
         raise UserError(f"--client must be a number from 0, not {options.client}")
+    if not 0 <= options.wait < math.inf:
+        raise UserError(f"--wait must be a number of seconds from 0, not {options.wait:g}")
     try_files(options.params, options.plugin)
-    ca, key = _keys(options, host, port)
+    ca, key = _waited(options, lambda: _keys(options, host, port))
     state = (options.state or Path(f"fedkl-client-{options.client}")).absolute()
     plugins = tuple(plugin.resolve() for plugin in options.plugin)
     world = options.params.resolve() if options.params else None
@@ -43,7 +51,26 @@ def join(options: argparse.Namespace) -> None:
     # No failure, and yet all that was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _alone(place):
-        _serve(SuperNode(options.address, place, state / "flower", ca, key))
+        _serve(SuperNode(options.address, place, state / "flower", ca, key), options.once)
+
+
+def _waited(options: argparse.Namespace, look: Callable[[], T]) -> T:
+    """Repeat a look at the server until it is there.
+
+    Raises:
+        UserError: it does not come in time, or something is wrong that does not pass.
+    """
+    end, said = time.monotonic() + options.wait, False
+    while True:
+        try:
+            return look()
+        except checks.NotThereError as error:
+            if time.monotonic() + AGAIN > end:
+                raise
+            if not said:
+                console.log(f"client {options.client}: {error}; waiting for {options.wait:g} s")
+                said = True
+            time.sleep(AGAIN)
 
 
 def _keys(options: argparse.Namespace, host: str, port: int) -> tuple[Path | None, Path | None]:
@@ -55,20 +82,24 @@ def _keys(options: argparse.Namespace, host: str, port: int) -> tuple[Path | Non
         return None, None
     if options.keys is None:
         raise UserError("--keys must say where ca.crt and this client's key are")
-    checks.check_client(options.keys, options.client, host, port)
+    for warning in checks.check_client(options.keys, options.client, host, port):
+        console.warn(warning)
     return options.keys / "ca.crt", options.keys / f"client-{options.client}.key"
 
 
-def _serve(node: SuperNode) -> None:
-    """Keeps the client connected until a signal comes."""
-    client = node.place.client
-    supervisor = Supervisor(node, lambda line: console.say(f"client {client}: {line}"))
+def _serve(node: SuperNode, once: bool) -> None:
+    """Keeps the client connected until a signal comes, or, where it is wanted once, the run is
+    over."""
+    place = node.place
+    client = place.client
+    supervisor = Supervisor(node, lambda line: console.log(f"client {client}: {line}"))
     try:
         supervisor.start()
         # While Flower starts: the first message finds JAX loaded.
-        asking.ensure(node.place)
-        while True:
+        asking.ensure(place)
+        while not (supervisor.over() and once):
             supervisor.look()
+            supervisor.write(place.directory / status.FILE)
             time.sleep(LOOKING)
     except NoAnswerError as error:
         raise UserError(str(error)) from error

@@ -17,24 +17,27 @@ from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
 from fedkl.config import Config
 from fedkl.errors import UserError
-from fedkl.network import asking, checks, keys
+from fedkl.network import asking, checks, keys, status
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.link import Link
 from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.serving import FOLDER, Serving
+from fedkl.network.flower.rotation import Rotation
+from fedkl.network.flower.serving import HOST, Serving
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.flower.surroundings import Scratch
 from fedkl.network.requests import new_federation
 from fedkl.network.signatures import Signer
+from fedkl.network.status import FOLDER, FleetStatus
 from fedkl.processes import be_deaf, ended_by_signals
 from fedkl.progress import RoundProgress
 from fedkl.runs import RunDirectory, files
+from fedkl.server.aggregation.reducers import suggested
 from fedkl.server.loop import Federation
 from fedkl.training import Warn
 from fedkl.worlds import SharedWorld
 
-HOST, PORT = "127.0.0.1", 9092
+PORT = 9092
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -52,6 +55,7 @@ def serve(options: argparse.Namespace) -> None:
         callbacks = [federation.Bar(shown=watched.show), *federation.sinks_of(options)]
         with _serving_it(run, serving, engine, chosen):
             running.go_on(run, loop, callbacks, warn)
+            _say_farewell(run, engine)
     federation.conclude(run)
 
 
@@ -79,6 +83,8 @@ def resume(run: RunDirectory, options: argparse.Namespace, tell: Warn) -> None:
             stack.enter_context(_serving_it(run, serving, engine, chosen))
         accept = options.accept_changes
         running.go_on(run, loop, callbacks, tell, options.until, accept)
+        if bar.moved:
+            _say_farewell(run, engine)
     federation.conclude(run, bar.moved)
 
 
@@ -105,7 +111,7 @@ class Watched:
     """Shows what goes on: lines on stderr, and, on a terminal, a word beside the bar."""
 
     def __init__(self) -> None:
-        self.screen = Screen(console.say, self._status)
+        self.screen = Screen(console.log, self._status)
         self._progress: RoundProgress | None = None
 
     def show(self, progress: RoundProgress) -> None:
@@ -187,6 +193,8 @@ def _check(serving: Serving, chosen: Config) -> None:
         if serving.port:
             checks.check_port(serving.host, serving.port)
         return
+    if not checks.is_loopback(serving.host) and (advice := _advice(chosen)):
+        warn(advice)
     if serving.attached:
         checks.check_listens(serving.host, serving.port)
     elif serving.keys is None:
@@ -196,6 +204,8 @@ def _check(serving: Serving, chosen: Config) -> None:
     if serving.keys is None:
         warn("without TLS and keys everybody who reaches the port can take part")
         return
+    for warning in checks.expiring(serving.keys):
+        warn(warning)
     there = keys.public_keys(serving.keys)
     clients = chosen.federation.clients
     if missing := [client for client in range(clients) if client not in there]:
@@ -203,6 +213,23 @@ def _check(serving: Serving, chosen: Config) -> None:
             f"{serving.keys} has no key of client {missing[0]}, and federation.clients is "
             f"{clients}: run `fedkl keys {serving.keys} --clients {clients}`"
         )
+
+
+def _advice(chosen: Config) -> str | None:
+    """Advise against a reducer that any client can pull along; None: there is none."""
+    pulled = [link for link in chosen.aggregation.reducers if link.merges_moments]
+    if not pulled:
+        return None
+    k, times = chosen.federation.clients_per_round, chosen.federation.max_move_factor
+    length = "any length" if math.isinf(times) else f"up to {times / k:.2g} times the usual move"
+    said = (
+        f"{pulled[0].name} trusts every client: one of {k} that lies moves the model by {length} "
+        "in each round, in any direction, and the statistics likewise (docs/validation.md)"
+    )
+    if settings := suggested(k):
+        instead = " ".join(f"{name}={value}" for name, value in settings.items())
+        return f"{said}; where a client may lie: --set {instead}"
+    return f"{said}; where a client may lie, select at least 3 (federation.clients_per_round)"
 
 
 @contextlib.contextmanager
@@ -223,19 +250,24 @@ def _serving_it(
             own = scratch.path / "keys"
             keys.make(own, serving.local)
             serving = serving._replace(port=serving.port or _free_port())
-        link = _link(folder, serving, own)
+        link = _link(folder, serving, own, engine.largest_answer)
         stack.callback(link.stop)
         try:
             owners = None if own is None else keys.public_keys(own)
             engine.signer = None if own is None else Signer(own)
-            fleet = Fleet(link.connect, owners, console.say, engine.greet)
+            engine.traffic = link.traffic
+            engine.status = FleetStatus(folder / status.FILE)
+            fleet = Fleet(link.connect, owners, console.log, engine.greet)
             stack.callback(fleet.close)
+            if own is not None and engine.signer is not None:
+                signer, known = engine.signer, engine.status
+                engine.refresh = Rotation(own, link, fleet, signer, known, console.log).look
             where = checks.address_of(serving.host, serving.port)
-            console.say(f"serving on {where}; clients may join")
+            console.log(f"serving on {where}; clients may join")
             if own is not None and serving.local:
                 plugins = [Path(plugin) for plugin in chosen.plugins]
                 nodes = local_nodes(link.address, folder, own, serving.local, plugins)
-                clients = LocalClients(nodes, console.say)
+                clients = LocalClients(nodes, console.log)
                 stack.callback(clients.stop)
                 clients.start()
             engine.start(fleet)
@@ -244,10 +276,16 @@ def _serving_it(
             be_deaf()
 
 
-def _link(folder: Path, serving: Serving, own: Path | None) -> Link:
+def _say_farewell(run: RunDirectory, engine: Flower) -> None:
+    """Tells clients that the run is over, if it is."""
+    if federation.summary_of(run) is not None:
+        engine.farewell()
+
+
+def _link(folder: Path, serving: Serving, own: Path | None, largest: int) -> Link:
     if serving.attached:
         return Link(folder, checks.address_of(serving.host, serving.port), own)
-    return SuperLink(folder, serving.host, serving.port, own)
+    return SuperLink(folder, serving.host, serving.port, own, largest)
 
 
 def _free_port() -> int:

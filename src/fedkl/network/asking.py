@@ -24,6 +24,8 @@ STARTING = 30.0
 SOCKET, LOG = "worker.sock", "worker.log"
 REFUSED = "refused"
 """A file with the sentence why the client cannot take part; there is none if it can."""
+OVER = "over"
+"""A file that is there once the server has said that its run is over."""
 ATTEMPTS = 3
 """How often a message is handed over to a process that then dies."""
 _STARTING, _ALIVE = "starting.lock", "worker.lock"

@@ -15,8 +15,15 @@ from pathlib import Path
 from fedkl.errors import UserError
 from fedkl.network import keys
 
+
+class NotThereError(UserError):
+    """Nobody answers there, which may pass: a server that is started, a network that comes up."""
+
+
 PATIENCE = 10.0
 """Seconds that a server may take to answer."""
+SOON = 30.0
+"""Days before its end that a certificate is warned of."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 # As OpenSSL numbers what is wrong with a certificate (X509_V_ERR_...).
 _NOT_YET, _EXPIRED, _NAMES = 9, 10, (62, 64)
@@ -96,7 +103,31 @@ def check_server(folder: Path, host: str, port: int) -> None:
     check_port(host, port)
 
 
-def check_client(folder: Path, client: int, host: str, port: int) -> None:
+def expiring(folder: Path, days: float = SOON) -> list[str]:
+    """Name the certificates of a folder that expire soon, a sentence each.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+    found = []
+    for name in ("ca.crt", "server.crt"):
+        path = folder / name
+        if path.exists():
+            remedy = "needs new keys for all" if name == "ca.crt" else "make a new one in time"
+            found += _expires_soon(
+                keys.certificate(path).not_valid_after_utc, f"{path}", days, remedy
+            )
+    return found
+
+
+def _expires_soon(end: datetime.datetime, what: str, days: float, remedy: str) -> list[str]:
+    left = end - datetime.datetime.now(datetime.UTC)
+    if left > datetime.timedelta(days=days):
+        return []
+    return [f"{what} expires on {end:%Y-%m-%d}, in {max(0, left.days)} days: {remedy}"]
+
+
+def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
     """Whether a client with these keys would be able to join, as far as can be seen from here.
 
     Args:
@@ -105,6 +136,9 @@ def check_client(folder: Path, client: int, host: str, port: int) -> None:
         host: of the server.
         port: of the server.
 
+    Returns:
+        What expires soon, a sentence each.
+
     Raises:
         UserError: it would not.
     """
@@ -112,11 +146,17 @@ def check_client(folder: Path, client: int, host: str, port: int) -> None:
     authority = _authority(folder)
     place = address_of(host, port)
     try:
-        _shake_hands(authority, host, port)
+        shown = _shake_hands(authority, host, port)
     except ssl.SSLCertVerificationError as error:
         raise UserError(_why_not(error, folder, host, port)) from error
     except (ssl.SSLError, EOFError, ConnectionError, TimeoutError) as error:
         raise UserError(f"what listens on {place} does not speak TLS as a server should") from error
+    _, end = keys.validity(shown, place)
+    what = f"the certificate of the server at {place}"
+    return [
+        *expiring(folder),
+        *_expires_soon(end, what, SOON, "whoever runs it must make a new one"),
+    ]
 
 
 def check_port(host: str, port: int) -> None:
@@ -232,13 +272,14 @@ def _connect(host: str, port: int) -> socket.socket:
     try:
         return socket.create_connection((host, port), PATIENCE)
     except (socket.gaierror, UnicodeError) as error:
-        raise UserError(_unknown(host)) from error
+        passing = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+        raise (NotThereError if passing else UserError)(_unknown(host)) from error
     except ConnectionRefusedError as error:
-        raise UserError(f"nobody listens on {place}") from error
+        raise NotThereError(f"nobody listens on {place}") from error
     except TimeoutError as error:
-        raise UserError(f"{place} did not answer within {PATIENCE:g} s") from error
+        raise NotThereError(f"{place} did not answer within {PATIENCE:g} s") from error
     except OSError as error:
-        raise UserError(f"{place} cannot be reached: {error.strerror}") from error
+        raise NotThereError(f"{place} cannot be reached: {error.strerror}") from error
 
 
 def _unknown(host: str) -> str:

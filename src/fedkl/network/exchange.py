@@ -14,7 +14,7 @@ from fedkl.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.network import LARGEST
-from fedkl.network.greetings import Greeting, sources_of, version, write_greeting
+from fedkl.network.greetings import Greeting, sources_of, versions, write_greeting
 from fedkl.network.replies import read_reply, result_of
 from fedkl.network.requests import Request, check_federation, spaces_of, write_request
 from fedkl.network.wire import MessageError
@@ -51,24 +51,28 @@ class Exchange:
         self._limits = limits_of(config, *first_states(config))
         self._limit = limit
 
-    def greeting(self, client: int | None, at: Moment, refusal: str = "") -> bytes:
+    def greeting(
+        self, client: int | None, at: Moment, refusal: str = "", over: bool = False
+    ) -> bytes:
         """Make the greeting of a client that has connected.
 
         Args:
             client: whose key it has; None: it needs none.
             at: when.
             refusal: why it cannot take part.
+            over: whether the run is over.
         """
         said = Greeting(
             federation=self.federation,
             client=client,
             turn=at.turn,
             nonce=at.nonce,
-            fedkl=version(),
+            versions=versions(),
             config=self._text,
             spaces=spaces_of(self._config.world),
             sources=sources_of(self._config),
             refusal=refusal,
+            over=over,
         )
         return write_greeting(said, self._limit)
 
@@ -107,6 +111,11 @@ class Exchange:
         """
         arrays = to_arrays(self._expected(work, _sent(model, job))).values()
         return min(self._limit, sum(array.nbytes for array in arrays) + _BESIDE)
+
+    def largest_of_all(self) -> int:
+        """Bytes that an honest answer to anything stays below, with much to spare."""
+        model, _ = first_states(self._config)
+        return min(self._limit, 4 * self.largest(Train(), model, Job(0, np.zeros(2, np.uint32))))
 
     def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:
         """What a client made of a request, or why that does not count.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkl import provenance
 from fedkl.config import Config
 from fedkl.network import LARGEST, wire
 from fedkl.network.requests import Spaces, check_federation, read_nonce, read_spaces
@@ -31,8 +31,8 @@ class Greeting(NamedTuple):
     """As `Request.turn`."""
     nonce: str
     """As `Request.nonce`."""
-    fedkl: str
-    """Its version."""
+    versions: dict[str, str]
+    """Of the packages that results depend on, as `versions` gives them."""
     config: str
     """The config as TOML."""
     spaces: Spaces
@@ -40,11 +40,13 @@ class Greeting(NamedTuple):
     """As `sources_of` gives them."""
     refusal: str
     """Why the client cannot take part, for what only the server knows; empty: it can."""
+    over: bool = False
+    """Whether the run is over, and this a farewell."""
 
 
-def version() -> str:
-    """Of this package."""
-    return metadata.version("fedkl")
+def versions() -> dict[str, str]:
+    """Of the packages that results depend on, this one first; that of Python changes no bit."""
+    return {name: version for name, version in provenance.versions().items() if name != "python"}
 
 
 def sources_of(config: Config) -> dict[str, str]:
@@ -69,20 +71,23 @@ def read_greeting(data: bytes, limit: int = LARGEST) -> Greeting:
     """
     header, _ = wire.unpack(KIND, data, limit)
     wire.check_names(header, Greeting._fields)
-    sources = header["sources"]
-    if not isinstance(sources, dict):
-        raise MessageError("sources are not a table")
+    sources, versions = header["sources"], header["versions"]
+    if not isinstance(sources, dict) or not isinstance(versions, dict):
+        raise MessageError("sources and versions are not tables")
     wire.check_names(sources, (ALGORITHM, WORLD))
+    if type(over := header["over"]) is not bool:
+        raise MessageError("over is neither true nor false")
     return Greeting(
         federation=check_federation(wire.text(header, "federation")),
         client=None if header["client"] is None else wire.whole(header, "client"),
         turn=wire.whole(header, "turn"),
         nonce=read_nonce(header),
-        fedkl=wire.shortened(wire.text(header, "fedkl")),
+        versions={name: wire.shortened(wire.text(versions, name)) for name in versions},
         config=wire.text(header, "config"),
         spaces=read_spaces(header["spaces"]),
         sources={name: wire.text(sources, name) for name in sources},
         refusal=wire.shortened(wire.text(header, "refusal")),
+        over=over,
     )
 
 

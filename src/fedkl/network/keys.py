@@ -82,8 +82,40 @@ def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365)
             _make_client(folder, number)
 
 
-def public_keys(folder: Path) -> dict[int, bytes]:
+class Watch:
+    """Notices when what a server needs of a folder of keys has changed: clients' public keys, its
+    certificate, its private key."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args:
+        folder: as `make` makes it.
+        """
+        self._folder = folder
+        self._stamp = self._look()
+
+    def changed(self) -> bool:
+        """Whether something has, since this was last asked."""
+        before, self._stamp = self._stamp, self._look()
+        return before != self._stamp
+
+    def _look(self) -> list[tuple[str, int, int]]:
+        found = []
+        with files.explain_os_errors("read", self._folder):
+            for path in self._folder.iterdir():
+                if path.name not in ("server.crt", "server.key") and path.suffix != ".pub":
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # it was removed just now
+                    stat = path.stat()
+                    found.append((path.name, stat.st_mtime_ns, stat.st_ino))
+        return sorted(found)
+
+
+def public_keys(folder: Path, may_be_none: bool = False) -> dict[int, bytes]:
     """The public key of each client whose `client-N.pub` is in a folder, as `normalised` has it.
+
+    Args:
+        folder: as `make` makes it.
+        may_be_none: whether it is no mistake that there is none.
 
     Raises:
         UserError: there is none, one cannot be read, or two clients have the same.
@@ -99,7 +131,7 @@ def public_keys(folder: Path) -> dict[int, bytes]:
         if not _is_p384(key):
             raise UserError(f"{path} is not a P-384 key, and Flower takes no other")
         result[number] = _pem(key)
-    if not result:
+    if not result and not may_be_none:
         raise UserError(f"there is no client-N.pub in {folder}: make them with `fedkl keys`")
     if len({*result.values()}) < len(result):
         raise UserError(f"two clients in {folder} have the same public key")
@@ -185,6 +217,15 @@ def validity(data: bytes, what: str) -> tuple[datetime.datetime, datetime.dateti
     except _WRONG as error:
         raise UserError(f"{what} is not a certificate") from error
     return found.not_valid_before_utc, found.not_valid_after_utc
+
+
+def expiry(path: Path) -> float:
+    """When the certificate in a file expires, as `time.time` counts.
+
+    Raises:
+        UserError: it cannot be read, or is none.
+    """
+    return certificate(path).not_valid_after_utc.timestamp()
 
 
 def _make_server(folder: Path, names: Sequence[x509.GeneralName], days: int) -> None:

@@ -29,7 +29,7 @@ from fedkl.engines.base import Failure
 from fedkl.errors import UserError
 from fedkl.learning.trajectories import samples_in
 from fedkl.network import LARGEST, greetings, wire
-from fedkl.network.asking import REFUSED
+from fedkl.network.asking import OVER, REFUSED
 from fedkl.network.disk import StateError, States
 from fedkl.network.greetings import Greeting
 from fedkl.network.reasons import without_paths
@@ -90,15 +90,19 @@ class Resident:
             return write_reply(Reply(*names, without_paths(_logged(error)), {}))
 
     def _meet(self, data: bytes) -> bytes:
-        """A reply to a greeting; why this client cannot take part is in a file, too, where whoever
-        has started it looks."""
+        """A reply to a greeting; why this client cannot take part, or that the run is over, is in a
+        file, too, where whoever has started it looks."""
         reason = ""
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
             greeting = greetings.read_greeting(data, self._limit)
             names = (greeting.federation, self._client, 0, greeting.turn, greeting.nonce)
-            self._require_common(greeting)
+            if not greeting.over:
+                self._require_common(greeting)
             (self._folder / REFUSED).unlink(missing_ok=True)
+            (self._folder / OVER).unlink(missing_ok=True)
+            if greeting.over:
+                files.write_atomically(self._folder / OVER, b"", 0o600)
         except Exception as error:
             reason = _logged(error)
             files.write_atomically(self._folder / REFUSED, reason.encode(), 0o600)
@@ -110,11 +114,12 @@ class Resident:
         Raises:
             RefusalError: it has not.
         """
-        if (ours := greetings.version()) != greeting.fedkl:
-            raise RefusalError(
-                f"this is fedkl {ours}, and the server's is {greeting.fedkl}: use the same on both "
-                "sides"
-            )
+        for package, ours in greetings.versions().items():
+            if ours != (theirs := greeting.versions.get(package, "another")):
+                raise RefusalError(
+                    f"this has {package} {ours}, and the server {theirs}: use the same on both "
+                    "sides"
+                )
         if greeting.client not in (None, self._client):
             raise RefusalError(
                 f"this is client {self._client}, and its key is that of client {greeting.client}"

@@ -70,9 +70,24 @@ class Signer:
         Raises:
             UserError: something is missing there, or is not what it should be.
         """
+        self._folder = folder
         self._key = keys.server_key(folder)
         self._certificate = keys.certificate(folder / "server.crt").public_bytes(forms.Encoding.DER)
         self._clients: Mapping[int, bytes] = keys.public_keys(folder)
+
+    def reload(self) -> None:
+        """Takes the keys as they are in the folder now; all or nothing.
+
+        Raises:
+            UserError: as the constructor; those of before stay.
+        """
+        folder = self._folder
+        key, certificate = keys.server_key(folder), keys.certificate(folder / "server.crt")
+        if certificate.public_key() != key.public_key():
+            raise UserError(f"{folder / 'server.key'} is not the key of {folder / 'server.crt'}")
+        clients = keys.public_keys(folder, may_be_none=True)
+        self._key, self._clients = key, clients
+        self._certificate = certificate.public_bytes(forms.Encoding.DER)
 
     def sign(self, client: int, content: bytes) -> bytes:
         """The content as only this client takes it.

@@ -16,11 +16,23 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
 
-from fedkl.network import LARGEST, keys
+from fedkl.network import keys
 from fedkl.network.flower import api_guard
-from fedkl.network.flower.api_guard import FLEET, OBJECT, PUSH, REGISTER, SMALL, WITHOUT_KEYS, Guard
+from fedkl.network.flower.api_guard import (
+    AT_ONCE,
+    FLEET,
+    OBJECT,
+    PARTS,
+    PUSH,
+    REGISTER,
+    SMALL,
+    TRAFFIC,
+    WITHOUT_KEYS,
+    Guard,
+)
 
 SECRET = "ab" * 32
+ANSWER = 3 << 20
 PULL = "/v1/fleet/pull-messages"
 
 
@@ -36,8 +48,9 @@ def ask(folder):
     """Asks what is behind a guard; what it answered, and what reached it."""
 
     def do(
-        path, headers=None, parts=(b"",), *, method="POST", known=True, paths=FLEET, kind="http"
-    ):
+        path, headers=None, parts=(b"",), *, method="POST", known=True, paths=FLEET, kind="http",
+        guard=None,
+    ):  # fmt: skip
         came, sent = [], []
         left = list(parts)
 
@@ -64,7 +77,9 @@ def ask(folder):
         found = [(name.encode(), value) for name, value in listed]
         scope = {"type": kind, "method": method, "path": path, "headers": found}
         everybody = {*keys.public_keys(folder).values()} if known else None
-        asyncio.run(Guard(app, SECRET, paths, everybody)(scope, receive, send))
+        guard = guard or Guard(app, SECRET, paths, everybody, ANSWER)
+        asyncio.run(guard(scope, receive, send))
+        do.guard, do.sent = guard, sent
         do.unread = len(left)
         do.said = json.loads(sent[1]["body"]) if sent and sent[0].get("status", 0) >= 400 else {}
         return sent[0].get("status") if sent else None, came
@@ -156,8 +171,8 @@ def test_a_client_answers_in_its_own_name_and_asks_nothing(ask, folder, body, st
     assert ask(PUSH, {}, [body], known=False)[0] == status
 
 
-@pytest.mark.parametrize(("path", "limit"), [(PULL, SMALL), (OBJECT, LARGEST + SMALL)])
-def test_what_is_too_large_is_not_read(ask, folder, path, limit):
+@pytest.mark.parametrize(("path", "limit"), [(PULL, SMALL), (OBJECT, ANSWER + SMALL)])
+def test_what_is_too_large_is_not_read_of_anybody(ask, folder, path, limit):
     said = {"content-length": str(limit + 1).encode()}
     assert ask(path, signed(folder) | said, [b"x"]) == (413, [])
     assert ask.unread == 1
@@ -173,16 +188,102 @@ def test_what_does_not_say_its_size_is_counted(ask, folder):
     assert ask.unread == 95
 
 
+def announced(*trees):
+    """An answer with so many parts, below each other or beside each other."""
+    body = PushMessagesRequest.FromString(pushed(5, (5, "asked")))
+    for depth, width in trees:
+        tree = body.message_object_trees.add(object_id="a")
+        for _ in range(width - 1):
+            tree.children.add(object_id="b")
+        for _ in range(depth - 1):
+            tree = tree.children.add(object_id="c")
+    return body.SerializeToString()
+
+
+@pytest.mark.parametrize("shape", [(PARTS, 1), (1, PARTS)])
+def test_an_answer_has_few_parts(ask, folder, shape):
+    assert ask(PUSH, signed(folder), [announced(shape)])[0] == 200
+    assert ask(PUSH, signed(folder), [announced(shape, (1, 1))])[0] == 413
+
+
+def test_a_client_sends_few_parts_at_once(folder):
+    there, inside = [], []
+
+    async def app(scope, receive, send):
+        inside.append(await receive())
+        await there[0].wait()
+
+    async def everybody():
+        there.append(asyncio.Event())
+        guard = Guard(app, SECRET, FLEET, {*keys.public_keys(folder).values()}, ANSWER)
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"x", "more_body": False}
+
+        async def send(message):
+            sent.append(message.get("status"))
+
+        def begin(name, path=OBJECT):
+            headers = [(name.encode(), value) for name, value in signed(folder, name).items()]
+            scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+            return asyncio.create_task(guard(scope, receive, send))
+
+        tasks = [begin("client-0.key") for _ in range(AT_ONCE + 3)]
+        await asyncio.sleep(0)
+        tasks += [begin("client-1.key"), begin("client-0.key", PULL)]
+        await asyncio.sleep(0)
+        assert len(inside) == AT_ONCE + 2
+        assert [status for status in sent if status] == [429] * 3
+        there[0].set()
+        await asyncio.gather(*tasks)
+        tasks = [begin("client-0.key")]
+        await asyncio.gather(*tasks)
+        assert len(inside) == AT_ONCE + 3
+
+    asyncio.run(everybody())
+
+
+def test_what_crosses_is_counted_and_told_to_who_has_the_secret(ask, folder):
+    ask(PULL, signed(folder), [b"x" * 1000, b"y" * 500])
+    ask("/docs", {"name": b"v" * 100}, guard=ask.guard)
+    assert ask(TRAFFIC, guard=ask.guard) == (403, [])
+    assert ask(TRAFFIC, {"fedkl-secret": SECRET.encode()}, guard=ask.guard) == (200, [])
+    found = json.loads(ask.sent[1]["body"])
+    assert found.keys() == {"received", "sent"}
+    assert 1500 + 100 < found["received"] < 1500 + 100 + 1000
+    assert 0 < found["sent"] < 1000
+
+
+def test_a_key_that_is_revoked_is_refused_from_then_on(ask, folder):
+    assert ask(PULL, signed(folder))[0] == 200
+    known = keys.public_keys(folder)
+    ask.guard.rekey({known[1]})
+    assert ask(PULL, signed(folder), guard=ask.guard) == (412, [])
+    assert ask(PULL, signed(folder, "client-1.key"), guard=ask.guard)[0] == 200
+
+
 def test_a_socket_is_closed(ask):
     assert ask("/", kind="websocket") == (None, [])
 
 
-def test_every_server_of_the_process_is_wrapped(monkeypatch):
+FILES = (("cert", "crt"), ("key", "key"))
+
+
+def test_every_server_of_the_process_is_wrapped(monkeypatch, tmp_path):
     monkeypatch.setattr(uvicorn.Config, "__init__", uvicorn.Config.__init__)
-    api_guard.install(lambda app: (app, "wrapped"))
+    monkeypatch.setattr(uvicorn.Config, "load", uvicorn.Config.load)
+    shown = []
+    api_guard.install(lambda app: (app, "wrapped"), shown.append)
 
     async def app(*_):
         """Nothing."""
 
     assert uvicorn.Config(app=app).app == (app, "wrapped")
     assert uvicorn.Config(app, port=1).app == (app, "wrapped")
+    assert shown == []
+    keys.make(tmp_path / "keys", 1)
+    files = {f"ssl_{name}file": tmp_path / "keys" / f"server.{end}" for name, end in FILES}
+    secured = uvicorn.Config(app, interface="asgi3", ws="none", **files)
+    secured.load()
+    assert shown == [secured.ssl]

@@ -3,7 +3,9 @@ machine, and by Flower's server itself. Nothing comes of it, and the result is b
 simulation.
 """
 
+import base64
 import contextlib
+import datetime
 import os
 import socket
 import ssl
@@ -55,10 +57,12 @@ from fedkl.network.flower.carrier import Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.rotation import Rotation
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.requests import new_federation, new_nonce, read_request, write_request
 from fedkl.network.resident import Resident
 from fedkl.network.signatures import Signer, Verifier
+from fedkl.network.status import FleetStatus
 from fedkl.server.loop import Federation
 
 CLIENTS, MALICIOUS = 2, 2
@@ -89,12 +93,14 @@ class Attacked:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-        self.link = SuperLink(folder / "flower", "127.0.0.1", port, self.keys)
+        self.engine = Flower(config, new_federation(), 60, Screen(print, lambda _: None))
+        self.engine.signer = Signer(self.keys)
+        largest = self.engine.largest_answer
+        self.link = SuperLink(folder / "flower", "127.0.0.1", port, self.keys, largest)
+        self.engine.traffic = self.link.traffic
         self.address = self.link.address
         self.nodes = local_nodes(self.address, folder, self.keys, CLIENTS, [])
         self.lines = []
-        self.engine = Flower(config, new_federation(), 60, Screen(print, lambda _: None))
-        self.engine.signer = Signer(self.keys)
 
     def client(self, kind, key=None, *more):
         """One of Flower's own clients; with a pair of keys, if it is to have some."""
@@ -197,6 +203,7 @@ def test_a_federation_under_attack_learns_the_bits_of_a_simulation(attacked):
     a_client_can_answer_and_nothing_else(attacked)
     other_users_of_the_machine_find_the_ports_closed(attacked)
     what_is_forged_in_the_name_of_the_server_is_not_heard(attacked)
+    keys_and_certificates_change_without_a_restart(attacked)
     with Stalling(attacked) as stalling:
         assert sorted(attacked.fleet.wait(range(3), 3, 60)) == [0, 1, 2]
         attacked.engine.start(attacked.fleet)
@@ -264,20 +271,42 @@ def large_bodies_are_refused_before_they_are_read(attacked):
     host, port = checks.parse_address(attacked.address)
     trusted = ssl.create_default_context(cafile=str(attacked.keys / "ca.crt"))
     before = memory(attacked)
-    for path in ("/v1/fleet/push-object", "/v1/control/start-run"):
+    own = "".join(f"{name}: {value.decode()}\r\n" for name, value in signature(attacked).items())
+    for path, key, status in (
+        ("/v1/fleet/push-object", "", 412),
+        ("/v1/control/start-run", "", 403),
+        ("/v1/fleet/push-object", own, 413),
+        ("/v1/fleet/push-messages", own, 413),
+    ):
         for size in ("content-length: 400000000", "transfer-encoding: chunked"):
             with (
                 socket.create_connection((host, port), 20) as plain,
                 trusted.wrap_socket(plain, server_hostname=host) as connection,
             ):
-                head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\n{size}\r\n\r\n"
+                head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\n{key}{size}\r\n\r\n"
                 connection.sendall(head.encode())
-                said = connection.recv(100)
-                assert said.startswith((b"HTTP/1.1 403", b"HTTP/1.1 412"))
+                if not key or "length" in size:
+                    assert connection.recv(100).startswith(f"HTTP/1.1 {status}".encode())
+                part = b"f4240\r\n" * ("chunked" in size) + b"x" * 1_000_000 + b"\r\n"
                 with contextlib.suppress(OSError):  # it has hung up
                     for _ in range(400):
-                        connection.sendall(b"x" * 1_000_000)
-    assert memory(attacked) < before + 20
+                        connection.sendall(part)
+    # As much as an answer may have, for each connection that was at it.
+    assert memory(attacked) < before + 40
+    assert attacked.link.traffic()["traffic_received"] > 0
+
+
+def signature(attacked):
+    """By which Flower knows a client."""
+    private, public = attacked.pair(MALICIOUS)
+    now = datetime.datetime.now(datetime.UTC).isoformat().encode()
+    sealed = private.sign(now, keys.ec.ECDSA(keys.hashes.SHA256()))
+    pem = public.public_bytes(keys.forms.Encoding.PEM, keys.forms.PublicFormat.SubjectPublicKeyInfo)
+    return {
+        "flwr-public-key": base64.b64encode(pem),
+        "flwr-signature": base64.b64encode(sealed),
+        "flwr-timestamp": now,
+    }
 
 
 def a_client_can_answer_and_nothing_else(attacked):
@@ -304,6 +333,66 @@ def a_client_can_answer_and_nothing_else(attacked):
         asked = PullMessagesRequest(node=Node(node_id=there[0]))
         assert refused(fleet.PullMessages, asked) == 401
         fleet.DeactivateNode(DeactivateNodeRequest(node_id=node))
+
+
+def keys_and_certificates_change_without_a_restart(attacked):
+    said = []
+    status = FleetStatus()
+    parts = (attacked.link, attacked.fleet, attacked.engine.signer, status, said.append)
+    rotation = Rotation(attacked.keys, *parts)
+    own = attacked.pair(MALICIOUS)
+    asked = ActivateNodeRequest(public_key=public_key_to_bytes(own[1]), heartbeat_interval=30)
+
+    def activates():
+        with attacked.client(FleetHttpClient, own) as fleet:
+            try:
+                node = fleet.ActivateNode(asked).node_id
+            except httpx.HTTPStatusError:
+                return False
+            fleet.DeactivateNode(DeactivateNodeRequest(node_id=node))
+            return True
+
+    assert activates()
+    (attacked.keys / f"client-{MALICIOUS}.pub").unlink()
+    until(lambda: not activates())
+    rotation.look()
+    assert said == [f"the keys of clients {MALICIOUS} have changed"]
+    # A new one of the same client, and a new certificate.
+    (attacked.keys / f"client-{MALICIOUS}.key").unlink()
+    shown = certificate(attacked)
+    (attacked.keys / "server.crt").unlink()
+    keys.make(attacked.keys, 3, days=20)
+    until(lambda: certificate(attacked) != shown)
+    rotation.look()
+    assert said[1:] == [f"the keys of clients {MALICIOUS} have changed"]
+    assert status.expires < time.time() + 21 * 86400
+    assert not activates()
+    own = attacked.pair(MALICIOUS)
+    asked = ActivateNodeRequest(public_key=public_key_to_bytes(own[1]), heartbeat_interval=30)
+    until(activates)
+    # Clients that were there are, and obey what the new certificate vouches for.
+    there = attacked.fleet.connected()
+    assert sorted(there) == [0, 1]
+    signed = attacked.engine.signer.sign(0, b"")
+    assert attacked.asked(Parcel(there[0], signed, 60.0)) == b""
+
+
+def until(holds, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def certificate(attacked):
+    """The certificate that the server shows."""
+    host, port = checks.parse_address(attacked.address)
+    trusted = ssl.create_default_context(cafile=str(attacked.keys / "ca.crt"))
+    with (
+        socket.create_connection((host, port), 20) as plain,
+        trusted.wrap_socket(plain, server_hostname=host) as connection,
+    ):
+        return connection.getpeercert(binary_form=True)
 
 
 def commands():

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, Metadata, MetricRecord, Rec
 
 from fedkl.network import asking, keys, sockets
 from fedkl.network.asking import Place
-from fedkl.network.flower import client_app, place_file
+from fedkl.network.flower import NO_ANSWER, client_app, place_file
 from fedkl.network.signatures import Signer, Verifier
 
 # A resident process that takes a message and then does something else than answering.
@@ -147,6 +147,7 @@ def test_a_process_that_hangs_is_ended_before_nobody_waits_any_more(place, worke
     reply = client_app.answer(asked(b"abc", ttl=2.0))
     assert time.monotonic() - start < 3
     assert reply.error.reason == "the client's process gave no answer within 1.5 s"
+    assert reply.error.code == NO_ANSWER
     assert process.wait(5) < 0
     assert asking.alive(place.folder) is None
 

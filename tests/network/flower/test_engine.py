@@ -18,6 +18,7 @@ from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.requests import new_federation, read_request
 from fedkl.network.resident import Resident
+from fedkl.network.status import FleetStatus, read_served
 from fedkl.server.loop import Federation
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -190,6 +191,42 @@ def test_a_client_that_fails_is_left_out_as_if_it_were_not_there(over, tiny, fau
     records = list(federation)
     assert records[0]["rejected"] == [{"client": culprit, "reason": reason}]
     assert same_bits(federation.state, without(config, lambda c, _: c == culprit).state)
+
+
+def test_who_answers_who_fails_and_who_is_asked_again_is_known(over, tiny, tmp_path):
+    config = tiny(**(QUICK | {"federation__retries": 2}))
+    culprit, other = next(iter(over(config)[0]))["selected"]
+    federation, carrier, lines = over(config)
+    federation.engine.status = FleetStatus(tmp_path / "status.json")
+    federation.engine._fleet.seen = federation.engine.status.connected
+    lost = Answer("", None, None, "it has no answer: none within 5 s", lost=True)
+    tries = []
+
+    def hang(client, round, answer):
+        if client != culprit or len(tries) == 2:
+            return [answer]
+        tries.append(round)
+        return [lost._replace(id=answer.id, node=answer.node)]
+
+    carrier.tamper = hang
+    record = federation.run_round()
+    reason = "it has no answer: none within 5 s"
+    assert record["retried"] == [{"client": culprit, "reason": reason}] * 2
+    assert lines.count(f"client {culprit} is asked again: {reason}") == 2
+    assert same_bits(federation.state, next_state_of(config))
+    federation.engine.close()
+    found = {one.client: one for one in read_served(tmp_path / "status.json").clients}
+    counts = {c: (one.answers, one.failures, one.retries) for c, one in found.items()}
+    assert (counts[culprit], counts[other]) == ((1, 2, 2), (1, 0, 0))
+    assert found[culprit].reason == reason
+    assert found[culprit].latency > 0
+    assert not any(one.connected for one in found.values())
+
+
+def next_state_of(config):
+    federation = Federation(config)
+    federation.run_round()
+    return federation.state
 
 
 def test_a_client_that_is_not_connected_is_left_out_and_not_asked_again(over, tiny):
@@ -406,3 +443,15 @@ def test_an_episode_cannot_be_looked_at_from_afar(over, tiny):
     federation, _, _ = over(tiny())
     with pytest.raises(fedkl.UserError, match="the client's data, and never leaves it"):
         federation.film(0, True)
+
+
+def test_clients_hear_that_the_run_is_over_and_a_server_that_is_lost_is_said(over, tiny):
+    federation, carrier, lines = over(tiny(**QUICK))
+    for client in carrier.there:  # as `fedkl join` makes it
+        (carrier.folder / str(client)).mkdir(exist_ok=True)
+    federation.engine.farewell()
+    assert lines[-1] == f"the run is over, as {len(carrier.there)} clients heard"
+    assert all((carrier.folder / str(client) / "over").exists() for client in carrier.there)
+    carrier.lost = 1
+    federation.engine.farewell()
+    assert lines[-1] == "clients were not told that the run is over: the relay has ended"

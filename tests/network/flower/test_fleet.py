@@ -1,6 +1,7 @@
 """Who is connected: by keys, or, without them, by what nodes say."""
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from fedkl.network import keys
@@ -49,9 +50,10 @@ class Nodes:
         self.closed = True
 
 
-def greet(node, client, refusal):
+def greet(node, client, refusal="", over=False):
     to = "" if client is None else f"client {client}"
-    return Greeted(Parcel(node, (to + refusal).encode(), 60.0), f"nonce of {node}")
+    said = to + refusal + " farewell" * over
+    return Greeted(Parcel(node, said.encode(), 60.0), f"nonce of {node}")
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +218,36 @@ def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkey
     assert lines[0].startswith("client 0 cannot take part: 0 fedkl: client 1 is gone?[2Jxxx")
     assert lines[-1].endswith("...; no more is said of it")
     assert all(line.isprintable() and len(line) < 300 for line in lines)
+
+
+@pytest.mark.parametrize("by_keys", [True, False])
+def test_all_who_are_connected_hear_that_the_run_is_over(pems, monkeypatch, by_keys):
+    monkeypatch.setattr(fleet_module, "FAREWELL", 0.2)
+    folder, pem = pems
+    carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1})
+    owners = keys.public_keys(folder) if by_keys else None
+    fleet = Fleet(lambda: carrier, owners, lambda _: None, greet)
+    assert fleet.farewell() == 2
+    said = ["client 0 farewell", "client 1 farewell"] if by_keys else [" farewell"] * 2
+    assert [text for _, text in carrier.told[2:]] == said
+    fleet.connected()
+    carrier.says = {7: 0}
+    assert fleet.farewell() == 1
+    carrier.connected = {}
+    assert fleet.farewell() == 0
+
+
+def test_a_node_whose_key_was_revoked_is_nobodys_and_a_new_key_is_greeted(pems):
+    folder, pem = pems
+    carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1, 9: 1})
+    known = keys.public_keys(folder)
+    fleet = Fleet(lambda: carrier, known, lambda _: None, greet)
+    assert fleet.connected() == {0: 7, 1: 8}
+    assert fleet.rekey(known) == []
+    assert fleet.rekey({0: known[0]}) == [1]
+    assert fleet.connected() == {0: 7}
+    new = ec.generate_private_key(ec.SECP384R1()).public_key()
+    carrier.connected[9] = new.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert fleet.connected() == {0: 7}
+    assert fleet.rekey({0: known[0], 1: keys.normalised(carrier.connected[9])}) == [1]
+    assert fleet.connected() == {0: 7, 1: 9}

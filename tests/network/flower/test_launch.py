@@ -17,15 +17,46 @@ def module(monkeypatch):
     return module
 
 
-def test_a_module_sleeps_less(module, monkeypatch):
+def test_a_module_sleeps_less_while_there_are_messages_and_longer_where_there_are_none(
+    module, monkeypatch
+):
     slept = []
     module.time = time
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     assert launch.shorten_sleeps("somebodys_module")
     monkeypatch.setattr(time, "sleep", slept.append)
-    module.time.sleep(3)
-    module.time.sleep(0.01)
-    assert slept == [0.2, 0.01]
+    for later, seconds in (
+        (0, 3),
+        (0, 0.01),
+        (4, 3),
+        (10, 3),
+        (60, 3),
+        (9999, 3),
+        (0, 0.5),
+        (4, 3),
+    ):
+        now += later
+        module.time.sleep(seconds)
+    assert slept == pytest.approx([0.2, 0.01, 0.2, 0.7, 3.0, 3.0, 0.2, 0.2])
     assert module.time.monotonic is time.monotonic
+
+
+def test_a_client_that_waits_polls_at_most_a_tenth_as_often_as_one_that_trains(module, monkeypatch):
+    module.time = time
+    now, polls = time.monotonic(), 0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert launch.shorten_sleeps("somebodys_module")
+
+    def sleep(seconds):
+        nonlocal now, polls
+        now, polls = now + seconds, polls + 1
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    end = now + 3600
+    while now < end:
+        module.time.sleep(3)
+    assert polls < 0.1 * 3600 / launch.SOONEST
 
 
 def test_where_the_name_is_gone_it_is_only_slower(module):

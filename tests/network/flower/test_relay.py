@@ -13,7 +13,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedkl.network.flower import frames, relay
+from fedkl.network.flower import NO_ANSWER, frames, relay
 from fedkl.network.flower.carrier import Answer, LostError, Parcel, RelayCarrier
 
 
@@ -77,6 +77,10 @@ class FakeGrid(Grid):
             raise ValueError("what is that")
         if blob == b"fails":
             return [Message(Error(8, "it was killed"), reply_to=message)]
+        if blob == b"hangs":
+            return [Message(Error(NO_ANSWER, "no answer within 5 s"), reply_to=message)]
+        if blob == b"raises":
+            return [Message(Error(2, "no"), reply_to=message)]
         if blob == b"strange":
             return [Message(RecordDict({"else": ConfigRecord()}), reply_to=message)]
         content = ConfigRecord({"blob": blob[::-1], "client": 3})
@@ -150,6 +154,16 @@ def test_what_fails_is_a_sentence(over):
         Answer("0", 5, None, "its app ended before it answered", lost=True),
         Answer("1", 5, None, "its answer is not one of fedkl's"),
         Answer("2", 5, 3, b"ba"),
+    ]
+
+
+def test_a_client_that_hangs_is_lost_and_one_that_raises_is_not(over):
+    """What is lost is asked again as it was, so it changes no bit."""
+    carrier, _ = over
+    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"hangs", b"raises")])
+    assert pulled(carrier, dict.fromkeys(ids, 100), 2) == [
+        Answer("0", 5, None, "it has no answer: no answer within 5 s", lost=True),
+        Answer("1", 5, None, "it failed: no"),
     ]
 
 

@@ -53,6 +53,8 @@ def test_a_whole_file_is_read(tmp_path):
         WHOLE.replace("port = 1", f"port = {'[' * 100}{']' * 100}"),
         WHOLE.replace(NAME, "../../etc"),
         WHOLE.replace("local = 0", "local = true"),
+        WHOLE.replace("local = 0", "local = -1"),
+        WHOLE.replace("local = 0", "local = 3"),
         WHOLE.replace("wait = 2.5", "wait = 2"),
         WHOLE.replace("attached = false\n", ""),
         WHOLE + "more = 1\n",
@@ -75,6 +77,15 @@ def test_what_is_no_toml_is_answered_like_any_other_file(tmp_path, text):
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / SERVING)
     with pytest.raises(UserError, match="is not an ordinary file"):
+        Serving.read(tmp_path)
+
+
+def test_clients_on_this_machine_are_served_to_nobody_else(tmp_path):
+    local = Serving("127.0.0.1", 0, None, 3, False, 300.0, NAME)
+    local.write(tmp_path)
+    assert Serving.read(tmp_path) == local
+    local._replace(host="0.0.0.0").write(tmp_path)
+    with pytest.raises(UserError, match="is damaged: local is 3"):
         Serving.read(tmp_path)
 
 

@@ -1,5 +1,6 @@
 """A client stays connected: what has died is started again; what is hopeless is given up."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fedkl.network.flower import supervisor
 from fedkl.network.flower.node_log import Trouble
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.flower.supervisor import Supervisor
+from fedkl.network.status import read_joined
 
 REFUSED = Trouble("the key is refused", passing=True)
 OTHER = Trouble("the certificate is another's", passing=False)
@@ -26,6 +28,7 @@ class Node(SuperNode):
         self.runs = self.has_server = False
         self.why = self.refused = None
         self.has_answered = True
+        self.is_over = False
 
     def start(self):
         self.starts += 1
@@ -46,6 +49,9 @@ class Node(SuperNode):
     def refusal(self):
         return self.refused
 
+    def over(self):
+        return self.is_over
+
     def answered(self):
         return self.has_answered
 
@@ -59,6 +65,9 @@ def clock(monkeypatch):
 
         def monotonic(self):
             return self.now
+
+        def time(self):
+            return 1e9 + self.now
 
     clock = Clock()
     monkeypatch.setattr(supervisor, "time", clock)
@@ -224,3 +233,47 @@ def test_a_client_that_cannot_take_part_stays_until_the_server_has_heard_why(clo
         clock.now += supervisor.SAYING
     with pytest.raises(UserError, match="its world is another"):
         watched.look()
+
+
+def test_that_the_run_is_over_is_said_once_and_known_when_the_server_has_heard(watched, clock):
+    made, node, said = watched
+    node.become(has_server=True)
+    made.look()
+    assert not made.over()
+    node.is_over, node.has_answered = True, False
+    assert not made.over()
+    node.has_answered = True
+    assert made.over()
+    assert made.over()
+    node.is_over = False  # another run is served
+    assert not made.over()
+    node.is_over, node.has_answered = True, False
+    assert not made.over()
+    clock.now += 1.1 * supervisor.SAYING
+    assert made.over()
+    assert said == ["connected to host:1", "the run is over", "the run is over"]
+
+
+def test_how_it_is_doing_is_written_down_for_others(watched, clock, tmp_path):
+    made, node, _ = watched
+    path = tmp_path / "status.json"
+
+    def written():
+        clock.now += 5
+        made.look()
+        made.over()
+        made.write(path)
+        return read_joined(path)
+
+    found = written()
+    assert (found.connected, found.address, found.over) == (False, "host:1", False)
+    assert found.process == os.getpid()
+    node.become(has_server=True)
+    found = written()
+    assert (found.connected, found.time - found.since) == (True, 0)
+    assert written().since == found.since
+    node.is_over = True
+    assert written().over
+    before = path.read_bytes()
+    made.write(path)  # it was written just now
+    assert path.read_bytes() == before

@@ -3,7 +3,8 @@
 Flower serves all of its API on one port. With our secret (`secret`) all of it can be used; without,
 what a client needs, by the keys that the federation knows: to connect, to fetch messages, and to
 answer them. To submit or stop an app, to list or register nodes, to act as the app, to read the
-documentation, and to send what answers nothing is refused; a large body is, before it is read.
+documentation, and to send what answers nothing is refused; a body that is larger than an honest one
+can be is, before it is read. It counts what crosses (`TRAFFIC`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ import base64
 import binascii
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+import ssl
+from collections import Counter
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -22,6 +32,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -49,6 +60,12 @@ WITHOUT_KEYS = FLEET | {REGISTER, "/v1/fleet/unregister-node"}
 """What one needs that has no key: it makes one, and names it."""
 SMALL = 1 << 20
 """Bytes of a request, unless it brings a part of an answer."""
+PARTS = 16
+"""Parts that an answer may have; one of ours has four."""
+AT_ONCE = 8
+"""Parts of answers that one client may be sending."""
+TRAFFIC = "/fedkl/traffic"
+"""Path of the count of bytes that clients have sent and were sent; it needs the secret."""
 _UNKNOWN, _WITHOUT = 2004, 2001
 """Flower's own codes: a key that it does not know, and no key where one is needed."""
 _SIGNED = (FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TIMESTAMP_HEADER)
@@ -63,11 +80,42 @@ class Refusal(NamedTuple):
     """As Flower numbers it."""
 
 
+class Traffic:
+    """Counts bytes of HTTP messages that are not of this machine's own processes: bodies, and
+    headers as they are written; not what TLS and TCP add."""
+
+    def __init__(self) -> None:
+        self.received = self.sent = 0
+
+    def counting(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
+        """The two ways of a request, counted."""
+        line = len(scope["method"]) + len(scope["path"]) + len("  HTTP/1.1\r\n\r\n")
+        self.received += line + _written(scope["headers"])
+
+        async def receive_counted() -> MutableMapping[str, Any]:
+            message = await receive()
+            self.received += len(message.get("body", b""))
+            return message
+
+        async def send_counted(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self.sent += len("HTTP/1.1 200 OK\r\n\r\n") + _written(message.get("headers", ()))
+            self.sent += len(message.get("body", b""))
+            await send(message)
+
+        return receive_counted, send_counted
+
+
 class Guard:
     """An ASGI app around Flower's."""
 
     def __init__(
-        self, app: App, secret: str, paths: Collection[str], keys: Collection[bytes] | None
+        self,
+        app: App,
+        secret: str,
+        paths: Collection[str],
+        keys: Collection[bytes] | None,
+        largest: int = LARGEST,
     ) -> None:
         """Args:
         app: Flower's.
@@ -76,12 +124,24 @@ class Guard:
         keys: clients' public keys, as `keys.normalised` has them, one of which is needed without
             the secret; that it has signed, Flower sees, and for a large body this does, before it
             is read. None: no key is needed.
+        largest: bytes that an answer may have.
         """
         self._app = app
         self._secret = secret.encode()
         self._paths = paths
-        self._keys = None if keys is None else {base64.b64encode(pem): _loaded(pem) for pem in keys}
+        self._largest = largest
+        self._traffic = Traffic()
+        self._sending: Counter[bytes] = Counter()
+        """Parts of answers that are on their way, by key."""
+        self._keys: dict[bytes, ec.EllipticCurvePublicKey] | None = None
         """By what a SuperNode's header says, so that nothing is made of what a stranger says."""
+        if keys is not None:
+            self.rekey(keys)
+
+    def rekey(self, keys: Collection[bytes]) -> None:
+        """From now on these are the clients' keys; who has another is refused, also if it is
+        connected."""
+        self._keys = {base64.b64encode(pem): _loaded(pem) for pem in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hands on what is allowed."""
@@ -90,10 +150,13 @@ class Guard:
         names = [name.decode("latin-1") for name, _ in scope["headers"]]
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         if hmac.compare_digest(headers.get(HEADER, b""), self._secret):
+            if scope["path"] == TRAFFIC:
+                return await _answer(send, 200, vars(self._traffic))
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        limit = LARGEST + SMALL if scope["path"] == OBJECT else SMALL
+        receive, send = self._traffic.counting(scope, receive, send)
+        limit = self._largest + SMALL if scope["path"] == OBJECT else SMALL
         too_large = Refusal(413, f"more than {limit} bytes")
         refusal = self._refusal(scope, headers)
         if any(names.count(name) > 1 for name in (*_SIGNED, "content-length")):
@@ -105,9 +168,17 @@ class Guard:
             body = await limited.whole()
             refusal = too_large if body is None else _problem_with(body)
             limited.again(body)
+        sender = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER, b"") if scope["path"] == OBJECT else b""
+        if refusal is None and self._sending[sender] >= AT_ONCE:
+            refusal = Refusal(429, f"more than {AT_ONCE} parts of answers at once")
         if refusal is not None:
             return await _refuse(send, refusal)
-        await self._app(scope, limited, send)
+        self._sending[sender] += bool(sender)
+        try:
+            await self._app(scope, limited, send)
+        finally:
+            self._sending[sender] -= bool(sender)
+            self._sending += Counter()  # those that have none are forgotten
 
     def _refusal(self, scope: Scope, headers: Mapping[str, bytes]) -> Refusal | None:
         """Why a request is not looked at, by what is before its body."""
@@ -157,14 +228,27 @@ class _Limited:
         self._again = body
 
 
-def install(wrap: Callable[[App], App]) -> None:
-    """From now on every server that is started in this process is wrapped."""
-    begin = uvicorn.Config.__init__
+def install(
+    wrap: Callable[[App], App], secured: Callable[[ssl.SSLContext], None] = lambda context: None
+) -> None:
+    """From now on every server that is started in this process is wrapped.
+
+    Args:
+        wrap: what is put around its app.
+        secured: is given what it shows to clients.
+    """
+    begin, load = uvicorn.Config.__init__, uvicorn.Config.load
+
+    def load_and_tell(self: uvicorn.Config) -> None:
+        load(self)
+        if self.ssl is not None:
+            secured(self.ssl)
 
     def begin_wrapped(self: uvicorn.Config, app: Any, *arguments: Any, **options: Any) -> None:
         begin(self, wrap(app), *arguments, **options)
 
     uvicorn.Config.__init__ = begin_wrapped  # type: ignore[method-assign]  # Flower makes it
+    uvicorn.Config.load = load_and_tell  # type: ignore[method-assign]
 
 
 def _loaded(pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -201,13 +285,32 @@ def _problem_with(body: bytes) -> Refusal | None:
             return Refusal(403, "only the server of fedkl asks: this answers nothing")
         if message.metadata.src_node_id != asked.node.node_id:
             return Refusal(403, "this is in the name of another")
+    if sum(map(_parts, asked.message_object_trees)) > PARTS:
+        return Refusal(413, f"more than {PARTS} parts")
     return None
+
+
+def _parts(tree: ObjectTree) -> int:
+    """How many parts are announced."""
+    waiting, number = [tree], 0
+    while waiting:
+        number += 1
+        waiting += waiting.pop().children
+    return number
+
+
+def _written(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    return sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
     content: dict[str, Any] = {"detail": f"fedkl: {refusal.detail}"}
     if refusal.code is not None:
         content["code"] = refusal.code
+    await _answer(send, refusal.status, content)
+
+
+async def _answer(send: Send, status: int, content: Mapping[str, Any]) -> None:
     body = json.dumps(content).encode()
     headers = [
         (b"content-type", b"application/json"),
@@ -215,5 +318,5 @@ async def _refuse(send: Send, refusal: Refusal) -> None:
         # What is left of a body that nobody reads is not the next request.
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -16,6 +16,7 @@ from flwr.clientapp import ClientApp
 from fedkl.errors import UserError
 from fedkl.network import asking
 from fedkl.network.asking import Place
+from fedkl.network.flower import NO_ANSWER
 from fedkl.network.flower.place_file import read_place
 from fedkl.network.reasons import without_paths
 from fedkl.network.signatures import ForgedError
@@ -48,7 +49,8 @@ def answer(message: Message) -> Message:
     except (ForgedError, NoAnswerError, UserError) as error:
         # All of it is in the client's own log.
         print(f"fedkl: {error}", flush=True)
-        return Message(Error(FAILED, without_paths(str(error))), reply_to=message)
+        code = NO_ANSWER if isinstance(error, NoAnswerError) else FAILED
+        return Message(Error(code, without_paths(str(error))), reply_to=message)
     record = ConfigRecord({BLOB: answered, CLIENT: place.client})
     return Message(RecordDict({RECORD: record}), reply_to=message)
 

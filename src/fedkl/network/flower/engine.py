@@ -6,6 +6,7 @@ only knows who can be reached, and how long to wait.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +21,9 @@ from fedkl.network.flower.carrier import Answer, LostError, Parcel
 from fedkl.network.flower.fleet import Fleet, Greeted
 from fedkl.network.requests import new_nonce, new_turn
 from fedkl.network.signatures import Signer
+from fedkl.network.status import FleetStatus
 from fedkl.network.wire import MessageError, shortened
+from fedkl.texts import counted
 
 R = TypeVar("R")
 
@@ -28,6 +31,8 @@ _LOOKING = 0.05
 """Seconds between two looks for answers that the relay has; how often that looks is up to it."""
 _LATER = 60.0
 """Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
+_SEEING = 5.0
+"""Seconds between two looks at who is connected, while answers are waited for."""
 _ATTEMPTS = 4
 """How often something is begun that Flower's server is lost in."""
 
@@ -64,6 +69,9 @@ class Flower:
 
     Attributes:
         signer: signs all that clients are sent; None: there are no keys, and nothing is signed.
+        traffic: says how many bytes have crossed.
+        status: takes note of how clients are doing.
+        refresh: is called before anybody looks at who is connected.
     """
 
     def __init__(self, config: Config, federation: str, patience: float, screen: Screen) -> None:
@@ -74,6 +82,9 @@ class Flower:
         screen: where a person sees what goes on.
         """
         self.signer: Signer | None = None
+        self.traffic: Callable[[], Report] = lambda: {}
+        self.status = FleetStatus()
+        self.refresh: Callable[[], None] = lambda: None
         self._settings = config.federation
         self._exchange = Exchange(config, federation)
         self._patience = patience
@@ -82,12 +93,26 @@ class Flower:
         self._fleet: Fleet | None = None
         self._owed: dict[str, Owed] = {}
         """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
+        self._round = -1
+        self._trained: dict[int, str] = {}
+        """Who was asked to train in this round, and why that does not count, as far as is known."""
 
-    def greet(self, node: int, client: int | None, refusal: str) -> Greeted:
+    def greet(
+        self, node: int, client: int | None, refusal: str = "", over: bool = False
+    ) -> Greeted:
         """What a node is told that has connected; see `fleet.Greet`."""
         at = self._next(0)
-        said = self._exchange.greeting(client, at, refusal)
+        said = self._exchange.greeting(client, at, refusal, over)
         return Greeted(self._parcel(node, client, said), at.nonce)
+
+    def farewell(self) -> None:
+        """Tells all who are connected that the run is over, as far as they hear it."""
+        try:
+            told = self._reachable.farewell()
+        except LostError as error:
+            self._screen.line(f"clients were not told that the run is over: {error}")
+        else:
+            self._screen.line(f"the run is over, as {counted(told, 'client')} heard")
 
     def start(self, fleet: Fleet) -> None:
         """Waits until as many clients are connected as a round selects, and goes on with a quorum
@@ -101,6 +126,7 @@ class Flower:
             UserError: Flower's server was lost, and does not come up again.
         """
         self._fleet = fleet
+        fleet.seen = self.status.connected
         everybody, enough = range(self._settings.clients), self._settings.clients_per_round
         there = self._insist(lambda: fleet.wait(everybody, enough, self._patience))
         self._require_quorum(there)
@@ -117,8 +143,10 @@ class Flower:
             StalledError: too few clients are connected to train, and none came.
             UserError: Flower's server was lost, and does not come up again.
         """
+        if isinstance(work, Train):
+            self._note_retries(jobs)
         asked = self._insist(lambda: self._ask(work, model, jobs, key))
-        return self._answers(work, model, *asked)
+        return self._noted(work, time.monotonic(), self._answers(work, model, *asked))
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """Clients hear of it by the `since` of what they are asked next."""
@@ -134,15 +162,48 @@ class Flower:
     def restore(self, saved: Mapping[int, ClientState]) -> None:
         """Nothing: clients go on from the state that they are told."""
 
+    @property
+    def largest_answer(self) -> int:
+        """Bytes that no honest answer comes near."""
+        return self._exchange.largest_of_all()
+
     def report(self) -> Report:
-        """Nothing."""
-        return {}
+        """What has crossed the network so far."""
+        return self.traffic()
 
     def close(self) -> None:
         """Ends what carries the messages."""
         if self._fleet is not None:
             self._fleet.close()
             self._fleet = None
+            self.status.write(over=True)
+
+    def _note_retries(self, jobs: Sequence[Job]) -> None:
+        """Says who is asked to train again in the same round, and why."""
+        round = max((job.round for job in jobs), default=0)
+        if round != self._round:
+            self._round, self._trained = round, {}
+            self.status.asked(round)
+        for job in jobs:
+            if job.client in self._trained:
+                self.status.retried(job.client)
+                reason = self._trained[job.client]
+                self._screen.line(f"client {job.client} is asked again: {reason}")
+            self._trained[job.client] = "its update was not valid"
+
+    def _noted(
+        self, work: Work[R], start: float, answers: Generator[tuple[int, R | Failure], None, None]
+    ) -> Generator[tuple[int, R | Failure], None, None]:
+        """Answers as they come, of which note is taken, to what was asked at `start`."""
+        with contextlib.closing(answers):
+            for client, answer in answers:
+                if isinstance(answer, Failure):
+                    self.status.failed(client, answer.reason)
+                    if isinstance(work, Train):
+                        self._trained[client] = answer.reason
+                else:
+                    self.status.answered(client, time.monotonic() - start)
+                yield client, answer
 
     def _ask(
         self, work: Work[Any], model: Model, jobs: Sequence[Job], key: Words
@@ -199,6 +260,7 @@ class Flower:
         If they do not come, others may in the rounds after it: a federation has stalled when too
         many rounds in a row come to nothing, or when nobody could make up a quorum.
         """
+        self.refresh()
         enough = min(self._settings.quorum, len(jobs)) if isinstance(work, Train) else 0
         clients = [job.client for job in jobs]
         there = self._reachable.wait(clients, enough, 0)
@@ -225,12 +287,16 @@ class Flower:
         yield from failed.items()
         start, number, answered = time.monotonic(), len(sent), 0
         deadline = self._settings.deadline
-        lost = ""
+        lost, seen = "", start
         self._status(work, sent, number)
         try:
             while sent and time.monotonic() - start < deadline:
                 try:
                     came = self._pull(sent)
+                    if time.monotonic() > seen + _SEEING:
+                        self.refresh()
+                        self._reachable.connected()
+                        seen = time.monotonic()
                 except LostError as error:
                     lost = "what it was asked was lost"
                     self._insist(lambda: None, error)

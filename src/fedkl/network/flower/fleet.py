@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.keys import normalised
@@ -29,6 +29,8 @@ COMPLAINTS = 10
 TAKEN = 80.0
 """Seconds after which a node is refused whose number another one has. One without a key that was
 killed counts as connected for most of a minute."""
+FAREWELL = 10.0
+"""Seconds that clients have to hear that the run is over."""
 
 
 class Greeted(NamedTuple):
@@ -39,9 +41,19 @@ class Greeted(NamedTuple):
     """That its answer must repeat."""
 
 
-Greet = Callable[[int, int | None, str], Greeted]
-"""Makes it for a node, for the client whose key it has (None: there are no keys), and why it is
-refused, if it is."""
+@runtime_checkable
+class Greet(Protocol):
+    """Makes what a node is told."""
+
+    def __call__(
+        self, node: int, client: int | None, refusal: str = "", over: bool = False
+    ) -> Greeted:
+        """Args:
+        node: which.
+        client: whose key it has; None: there are no keys.
+        refusal: why it cannot take part.
+        over: whether the run is over.
+        """
 
 
 class Met(NamedTuple):
@@ -86,7 +98,22 @@ class Fleet:
         self._complaints: Counter[str] = Counter()
         self._greetings: dict[str, Greeted] = {}
         """What was not answered yet."""
+        self.seen: Callable[[Collection[int]], None] = lambda clients: None
+        """Is told who is connected, whenever somebody looks."""
         self._carrier = connect()
+
+    def rekey(self, keys: Mapping[int, bytes]) -> list[int]:
+        """From now on clients have these keys; a node that has another is nobody's.
+
+        Returns:
+            Whose keys are others, or new, or gone.
+        """
+        before = {client: key for key, client in (self._owners or {}).items()}
+        everybody = before.keys() | keys.keys()
+        changed = sorted(c for c in everybody if before.get(c) != keys.get(c))
+        self._welcome -= {*changed}
+        self._owners = {key: client for client, key in keys.items()}
+        return changed
 
     def reconnect(self) -> None:
         """Makes a new carrier in the place of one that is lost, and waits for those to come back
@@ -115,6 +142,7 @@ class Fleet:
                 f"client {client} {'is connected' if came else 'is gone'} ({len(found)} connected)"
             )
         self._there = {*found}
+        self.seen(self._there)
         return found
 
     def wait(self, clients: Collection[int], enough: int, seconds: float) -> dict[int, int]:
@@ -145,6 +173,23 @@ class Fleet:
                 return
             time.sleep(LOOKING)
 
+    def farewell(self) -> int:
+        """Tells all who are connected that the run is over.
+
+        Returns:
+            How many have heard it.
+        """
+        found = self.connected().items()
+        keys = self._owners is not None
+        said = [self._greet(node, client if keys else None, over=True) for client, node in found]
+        waiting = set(self._carrier.push([greeted.parcel for greeted in said])) if said else set()
+        end = time.monotonic() + FAREWELL
+        while waiting and time.monotonic() < end:
+            waiting -= {answer.id for answer in self._carrier.pull(dict.fromkeys(waiting, LARGEST))}
+            if waiting:
+                time.sleep(0.05)
+        return len(said) - len(waiting)
+
     def close(self) -> None:
         """Ends the carrier."""
         self._carrier.close()
@@ -157,7 +202,7 @@ class Fleet:
         waiting = {greeted.parcel.node for greeted in self._greetings.values()}
         known = ({*self._met} - lost) | waiting
         whose = self._whose(nodes)
-        if new := [self._greet(node, whose[node], "") for node in whose if node not in known]:
+        if new := [self._greet(node, whose[node]) for node in whose if node not in known]:
             self._send(new)
         if not self._greetings:
             return

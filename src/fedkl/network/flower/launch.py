@@ -2,8 +2,8 @@
 
 It is Flower's own command, run by its entry point, with six things around it. No app is run but
 ours; a zygote is forked before it starts; no process of this machine reaches its port that has not
-its secret; it polls more often; it ends with the process that started it; and once it has lost the
-server for good, where Flower's own would stay and do nothing.
+its secret; it polls more often while there are messages; it ends with the process that started it;
+and once it has lost the server for good, where Flower's own would stay and do nothing.
 """
 
 from __future__ import annotations
@@ -32,24 +32,36 @@ REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "f
 """Commands that a server could have started, and that are none of ours."""
 LOADED_BY_APPS = ("flwr.clientapp", "fedkl.network.flower.client_app")
 SLEEPING = "flwr.supernode.start_client_internal"
-"""A module of Flower's own, which sleeps for 3 s between two looks for a message."""
-LONGEST_SLEEP = 0.2
+"""A module of Flower's own, which sleeps for 3 s between two looks for a message, and for 0.5 s
+between two looks whether what a message asked for is done."""
+SOONEST, SHARE = 0.2, 1 / 20
+"""Seconds between two looks for a message: so many, and, where there was none for long, this share
+of that time, up to Flower's own."""
+_NO_MESSAGE = 3.0
+"""Seconds that Flower sleeps where there was no message; less where it is at work on one."""
 LOOKING = 0.5
 """Seconds between two looks whether the parent is there."""
 PATIENCE = 10.0
 """Seconds that Flower may take to end."""
 
 
-class Impatient:
-    """The module `time`, whose `sleep` is short."""
+class AdaptiveSleep:
+    """The module `time`, whose `sleep` is short while there are messages, and longer the longer
+    there was none: a client that waits for days must not cost what one that trains does."""
+
+    def __init__(self) -> None:
+        self._message = time.monotonic()
+        """When there was one."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
-    @staticmethod
-    def sleep(seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Sleeps for some of that time."""
-        time.sleep(min(seconds, LONGEST_SLEEP))
+        now = time.monotonic()
+        if seconds < _NO_MESSAGE:
+            self._message = now
+        time.sleep(min(seconds, max(SOONEST, SHARE * (now - self._message))))
 
 
 def shorten_sleeps(module: str = SLEEPING) -> bool:
@@ -63,7 +75,7 @@ def shorten_sleeps(module: str = SLEEPING) -> bool:
         return False
     if getattr(found, "time", None) is not time:
         return False
-    found.time = Impatient()  # type: ignore[attr-defined]  # that is what is asked above
+    found.time = AdaptiveSleep()  # type: ignore[attr-defined]  # that is what is asked above
     return True
 
 

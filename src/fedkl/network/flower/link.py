@@ -14,6 +14,7 @@ from pathlib import Path
 
 import tomli_w
 
+from fedkl.engines.base import Report
 from fedkl.errors import UserError
 from fedkl.network import asking, sockets
 from fedkl.network.flower import entry, frames
@@ -48,7 +49,7 @@ class Link:
             UserError: it does not come up; the message says what Flower says.
         """
         self._introduce()
-        self._register()
+        self.register()
         return self._relay()
 
     def stop(self) -> None:
@@ -58,6 +59,10 @@ class Link:
     def problem(self) -> str | None:
         """What is wrong with it, if that is known before the relay notices."""
         return None
+
+    def traffic(self) -> Report:
+        """Bytes that clients have sent and were sent; nothing: who knows."""
+        return {}
 
     def advice(self) -> str:
         """What to look at if the relay does not come up."""
@@ -78,7 +83,7 @@ class Link:
         path = self._scratch.home / "config.toml"
         files.write_atomically(path, tomli_w.dumps(settings).encode(), 0o600)
 
-    def _register(self) -> None:
+    def register(self) -> None:
         """Tells Flower which keys may connect, every time: it may have been started again. Those
         that it knows already are no mistake."""
         if self._keys is None:

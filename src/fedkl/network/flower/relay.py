@@ -20,7 +20,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesRespon
 from flwr.serverapp import Grid, ServerApp
 
 from fedkl.network import sockets
-from fedkl.network.flower import frames
+from fedkl.network.flower import NO_ANSWER, frames
 
 ONLINE = "online"
 ENDING = 3.0
@@ -38,9 +38,10 @@ _REASONS = {
     4: "its answer was lost on the way",
     5: "its connection was lost",
     8: "its app ended before it answered",
+    NO_ANSWER: "it has no answer",
 }
-_LOST = (3, 4, 5, 8)
-"""Of these, those of which the client knows nothing."""
+_UNKNOWN_TO_IT = (3, 4, 5, 8)
+"""Of these, those of which the client knows nothing: Flower's reason says no more."""
 
 
 class _Answer(NamedTuple):
@@ -255,8 +256,9 @@ def _answer(i: str, reply: Message) -> _Answer:
     if reply.has_error():
         code, reason = reply.error.code, reply.error.reason
         said = _REASONS.get(code, f"Flower failed with code {code}")
-        lost = code in _LOST  # then it is Flower that gives a reason, which says no more
-        return _Answer(i, node, None, f"{said}: {reason}" if reason and not lost else said, lost)
+        known = reason and code not in _UNKNOWN_TO_IT
+        lost = code in (*_UNKNOWN_TO_IT, NO_ANSWER)
+        return _Answer(i, node, None, f"{said}: {reason}" if known else said, lost)
     record = reply.content.get(RECORD)
     entries = dict(record) if isinstance(record, ConfigRecord) else {}
     blob, client = entries.get(BLOB), entries.get(CLIENT)

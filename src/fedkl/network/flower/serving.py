@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
+from fedkl import trust
 from fedkl.errors import UserError
 from fedkl.network.requests import check_federation
 from fedkl.network.wire import MessageError
 from fedkl.runs import SERVING, files, strict_toml
 
-FOLDER = "flower"
-"""Of a run: logs, and, of a federation on this machine, what its clients keep."""
+HOST = "127.0.0.1"
 
 
 class Serving(NamedTuple):
@@ -48,10 +48,11 @@ class Serving(NamedTuple):
             raise UserError(f"{path} is damaged: {error}") from error
 
     def write(self, run: Path) -> None:
-        """Makes a run one that is served."""
+        """Makes a run one that is served; whoever does so agrees to it."""
         table = self._asdict()
         table["keys"] = "" if self.keys is None else str(self.keys.resolve())
         files.write_atomically(run / SERVING, tomli_w.dumps(table).encode())
+        trust.remember_served(run)
 
 
 def _checked(table: dict[str, Any]) -> Serving:
@@ -69,5 +70,9 @@ def _checked(table: dict[str, Any]) -> Serving:
             raise ValueError(f"{name} is {table[name]!r:.40}")
     if not 0 <= table["port"] <= 65535:
         raise ValueError(f"port is {table['port']}")
+    # Clients on this machine are served to nobody else, so nobody is asked about them (`trust`).
+    alone = (table["host"], table["keys"], table["attached"]) == (HOST, "", False)
+    if table["local"] < 0 or (table["local"] and not alone):
+        raise ValueError(f"local is {table['local']}")
     check_federation(table["federation"])
     return Serving(**table | {"keys": Path(table["keys"]) if table["keys"] else None})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import re
 import signal
@@ -19,9 +20,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedkl.engines.base import Report
 from fedkl.errors import UserError
-from fedkl.network.checks import address_of
-from fedkl.network.flower import entry, secret
+from fedkl.network import LARGEST
+from fedkl.network.checks import address_of, parse_address
+from fedkl.network.flower import api_guard, entry, secret
 from fedkl.network.flower.carrier import RelayCarrier
 from fedkl.network.flower.link import STARTING, Link
 from fedkl.network.flower.only_ours import write_command
@@ -43,18 +46,22 @@ _WILDCARDS = ("0.0.0.0", "::", "")
 class SuperLink(Link):
     """Flower's server. Use `connect` to start it, also again, and `stop` to end it."""
 
-    def __init__(self, folder: Path, host: str, port: int, keys: Path | None) -> None:
+    def __init__(
+        self, folder: Path, host: str, port: int, keys: Path | None, largest: int = LARGEST
+    ) -> None:
         """Args:
         folder: for logs; nobody else may look into it.
         host: the address that it listens on.
         port: likewise.
         keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
+        largest: bytes that an answer of a client may have.
         """
         near = "127.0.0.1" if host in _WILDCARDS else host
         super().__init__(folder, address_of(near, port), keys)
         self._host, self._port = host, port
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._secret: dict[str, str] = {}
+        self._largest = largest
 
     def connect(self) -> RelayCarrier:
         """Starts all that is not running, and gives what carries messages to the clients.
@@ -87,6 +94,7 @@ class SuperLink(Link):
     def _start(self) -> None:
         self._introduce()
         self._secret = secret.make(self._scratch.path / "secret", self.address)
+        self._secret[entry.ANSWER] = str(self._largest)
         link = ["--host", self._host, "--port", str(self._port)]
         # What it knows is in its memory: one that is started again must not take for connected
         # those who were when its predecessor died.
@@ -119,36 +127,48 @@ class SuperLink(Link):
 
     def _wait(self) -> None:
         """Until it listens, and asks for the secret."""
-        host, _, port = self.address.rpartition(":")
         end = time.monotonic() + STARTING
         while time.monotonic() < end:
             if (reason := self.problem()) is not None:
                 raise UserError(reason)
             with contextlib.suppress(OSError, http.client.HTTPException):
-                self._require_guard(host.strip("[]"), int(port))
+                self._require_guard()
                 return
             time.sleep(0.05)
         said = self._said(_LINK)
         raise UserError(f"Flower's server did not listen within {STARTING:g} s; {said}")
 
-    def _require_guard(self, host: str, port: int) -> None:
+    def traffic(self) -> Report:
+        """Bytes that clients have sent and were sent since it was started; nothing: it does not
+        answer, which whoever needs it next will see."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            with contextlib.closing(self._connection()) as connection:
+                headers = {secret.HEADER: secret.read(self._secret)}
+                connection.request("GET", api_guard.TRAFFIC, headers=headers)
+                found = json.loads(connection.getresponse().read())
+            return {"traffic_received": found["received"], "traffic_sent": found["sent"]}
+        return {}
+
+    def _require_guard(self) -> None:
         """Sees to it that Flower's API is refused without the secret.
 
         Raises:
             OSError, http.client.HTTPException: it does not answer yet.
             UserError: this Flower cannot be guarded.
         """
-        if self._keys is None:
-            connection = http.client.HTTPConnection(host, port, timeout=5.0)
-        else:
-            trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            trusted.load_verify_locations(self._keys / "ca.crt")
-            trusted.check_hostname = False  # it is on this machine, under a name of its own
-            connection = http.client.HTTPSConnection(host, port, timeout=5.0, context=trusted)
-        with contextlib.closing(connection):
+        with contextlib.closing(self._connection()) as connection:
             connection.request("GET", "/openapi.json")
             if connection.getresponse().status != http.HTTPStatus.FORBIDDEN:
                 raise UserError("this version of Flower does not let fedkl guard its port")
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = parse_address(self.address)
+        if self._keys is None:
+            return http.client.HTTPConnection(host, port, timeout=5.0)
+        trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusted.load_verify_locations(self._keys / "ca.crt")
+        trusted.check_hostname = False  # it is on this machine, under a name of its own
+        return http.client.HTTPSConnection(host, port, timeout=5.0, context=trusted)
 
     def _environment(self) -> dict[str, str]:
         """Of Flower's processes: they have the secret."""

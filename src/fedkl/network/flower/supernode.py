@@ -61,7 +61,8 @@ class SuperNode:
             UserError: the folder cannot be used.
         """
         self._end(0.0)
-        (self.place.folder / asking.REFUSED).unlink(missing_ok=True)
+        for name in (asking.REFUSED, asking.OVER):
+            (self.place.folder / name).unlink(missing_ok=True)
         asking.private_folder(self._folder)
         scratch = self._scratch.path
         write_place(scratch / "place.json", self.place, self._verifier())
@@ -101,6 +102,10 @@ class SuperNode:
             return (self.place.folder / asking.REFUSED).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+
+    def over(self) -> bool:
+        """Whether the server has said that its run is over."""
+        return (self.place.folder / asking.OVER).exists()
 
     def answered(self) -> bool:
         """Whether the server has an answer to all that it has asked of the client, or will not get

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from fedkl.errors import UserError
+from fedkl.network import status
 from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.status import Joined
 
 FIRST = 70.0
 """Seconds that the first connection may take: the key of a client that was killed counts as
@@ -36,6 +41,11 @@ class Supervisor:
         self._said = ""
         self._refused: float | None = None
         """Since when it cannot take part."""
+        self._written = -math.inf
+        self._changed = time.time()
+        """When the connection became what it is (`time.time`)."""
+        self._over: float | None = None
+        """Since when the server's run is over."""
 
     def start(self) -> None:
         """Starts the SuperNode.
@@ -71,9 +81,37 @@ class Supervisor:
                 self._again = now + (LONG_PAUSE if late else PAUSE)
         return self._connected
 
+    def over(self) -> bool:
+        """Whether the server's run is over, and the server knows that this is known here."""
+        if not self._node.over():
+            self._over = None
+            return False
+        now = time.monotonic()
+        if self._over is None:
+            self._over = now
+            self._say("the run is over")
+        return self._node.answered() or now > self._over + SAYING
+
+    def write(self, path: Path) -> None:
+        """Writes down how it is doing, if that was not done just now.
+
+        Raises:
+            UserError: the operating system refused.
+        """
+        now = time.monotonic()
+        if now < self._written + status.WRITING:
+            return
+        self._written = now
+        state = Joined(
+            time.time(), os.getpid(), self._changed, self._connected, self._node.address,
+            self._over is not None,
+        )  # fmt: skip
+        status.write_joined(path, state)
+
     def _found(self) -> None:
         if not self._connected:
             self._say(f"connected{' again' * self._was_connected} to {self._node.address}")
+            self._changed = time.time()
         self._connected, self._was_connected, self._said = True, True, ""
 
     def _lost(self, now: float) -> None:
@@ -82,6 +120,7 @@ class Supervisor:
         why = trouble.sentence if trouble else "nobody knows why yet"
         if self._connected:
             self._connected, self._since, self._said = False, now, why
+            self._changed = time.time()
             self._say(f"lost the connection to {self._node.address}: {why}; trying again")
         if trouble is None:
             return  # it starts, which takes its time on a busy machine

@@ -1,0 +1,241 @@
+"""How a federation and its clients are doing: a file that the server, or a client, writes while it
+runs, and whoever is asked (`fedkl status`) reads. Nothing of JAX or Flower is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedkl.errors import UserError
+from fedkl.runs import files, strict_json
+
+FOLDER = "flower"
+"""Of a run: logs, this file, and, of a federation on this machine, what its clients keep."""
+FILE = "status.json"
+"""Of the server in `RUN/flower`, and of a client in the folder of its state."""
+WRITING = 2.0
+"""Seconds between two writes, unless it is the last."""
+
+
+@dataclasses.dataclass(slots=True)
+class ClientStatus:
+    """What the server knows of a client since it was started."""
+
+    client: int
+    connected: bool = False
+    last_seen: float | None = None
+    """When it was last known to be connected, or answered (`time.time`)."""
+    latency: float | None = None
+    """Seconds from the last request that it answered to the answer, with the work."""
+    answers: int = 0
+    failures: int = 0
+    retries: int = 0
+    reason: str = ""
+    """Why it failed last."""
+
+
+class FleetStatus:
+    """Counts what clients do, and writes it down for others.
+
+    Attributes:
+        expires: when the server's certificate does (`time.time`); None: there is none.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Args:
+        path: of the file; None: nothing is written.
+        """
+        self.expires: float | None = None
+        self._path = path
+        self._since = time.time()
+        self._written = -math.inf
+        self._clients: dict[int, ClientStatus] = {}
+        self._round = 0
+
+    def connected(self, clients: Collection[int]) -> None:
+        """Takes note of who is connected now."""
+        now = time.time()
+        for client in clients:
+            self._of(client).last_seen = now
+        for client, status in self._clients.items():
+            status.connected = client in clients
+        self.write()
+
+    def asked(self, round: int) -> None:
+        """Takes note of the round that clients are asked in."""
+        self._round = round
+
+    def answered(self, client: int, seconds: float) -> None:
+        """Takes note of an answer that counts, after so many seconds."""
+        status = self._of(client)
+        status.answers += 1
+        status.latency, status.last_seen = seconds, time.time()
+
+    def failed(self, client: int, reason: str) -> None:
+        """Takes note of an answer that does not count, or of none."""
+        status = self._of(client)
+        status.failures += 1
+        status.reason = reason
+
+    def retried(self, client: int) -> None:
+        """Takes note of a client that is asked again in the same round."""
+        self._of(client).retries += 1
+
+    def write(self, over: bool = False) -> None:
+        """Writes the file, if that was not done just now.
+
+        Args:
+            over: nobody serves the run any more.
+
+        Raises:
+            UserError: the operating system refused.
+        """
+        now = time.monotonic()
+        if self._path is None or (now < self._written + WRITING and not over):
+            return
+        self._written = now
+        clients = sorted(self._clients.values(), key=lambda status: status.client)
+        table = {
+            "time": time.time(),
+            "process": None if over else os.getpid(),
+            "since": self._since,
+            "round": self._round,
+            "expires": self.expires,
+            "clients": [
+                dataclasses.asdict(one) | {"connected": one.connected and not over}
+                for one in clients
+            ],
+        }
+        files.write_atomically(self._path, strict_json.encode(table), 0o600)
+
+    def _of(self, client: int) -> ClientStatus:
+        return self._clients.setdefault(client, ClientStatus(client))
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What the file of a server says."""
+
+    time: float
+    process: int | None
+    since: float
+    round: int
+    expires: float | None
+    clients: list[ClientStatus]
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """What the file of a client says."""
+
+    time: float
+    process: int | None
+    since: float
+    """Of the state of the connection."""
+    connected: bool
+    address: str
+    over: bool
+    """Whether the server has said that its run is over."""
+
+
+def write_joined(path: Path, joined: Joined) -> None:
+    """Writes a client's file.
+
+    Raises:
+        UserError: the operating system refused.
+    """
+    files.write_atomically(path, strict_json.encode(dataclasses.asdict(joined)), 0o600)
+
+
+def read_served(path: Path) -> Served | None:
+    """What a server's file says; None if there is none.
+
+    Raises:
+        UserError: it cannot be read, or is damaged.
+    """
+    table = _read(path)
+    if table is None:
+        return None
+    with _damage(path):
+        clients = [ClientStatus(**_fields(ClientStatus, row)) for row in table.pop("clients")]
+        return Served(**_fields(Served, table | {"clients": clients}))
+
+
+def read_joined(path: Path) -> Joined | None:
+    """What a client's file says; None if there is none.
+
+    Raises:
+        UserError: it cannot be read, or is damaged.
+    """
+    table = _read(path)
+    if table is None:
+        return None
+    with _damage(path):
+        return Joined(**_fields(Joined, table))
+
+
+def runs(process: int | None) -> bool:
+    """Whether there is a process of this number."""
+    if process is None:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    return True
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with files.explain_os_errors("read", path):
+        try:
+            data = files.read_bytes(path)
+        except FileNotFoundError:
+            return None
+    with _damage(path):
+        return strict_json.decode(data)
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"{path} is damaged; it is written again when somebody serves") from error
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "float": (float, int),
+    "int": (int,),
+    "bool": (bool,),
+    "str": (str,),
+    "list[ClientStatus]": (list,),
+}
+
+
+def _fields(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of a table as a class has them.
+
+    Raises:
+        ValueError: they are others, or of other types.
+    """
+    fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+    if table.keys() != fields.keys():
+        raise ValueError("it has other entries")
+    for name, hint in fields.items():
+        value, bare = table[name], hint.removesuffix(" | None")
+        if value is None and bare != hint:
+            continue
+        if type(value) not in _KINDS[bare]:
+            raise ValueError(f"{name} is of another type")
+        if type(value) in (int, float) and not 0 <= value < 2**62:
+            raise ValueError(f"{name} is no such number")
+    return dict(table)
