@@ -12,7 +12,10 @@ COPY --chown=fedkl . .
 ENV VIRTUAL_ENV=/home/fedkl/venv PATH=/home/fedkl/venv/bin:$PATH
 USER fedkl
 RUN python -m venv "$VIRTUAL_ENV"
+# What is installed is what the tests were run with, and has the checksums of requirements-hashes.txt. pip does not take an
+# editable install beside checksums, so it installs uv, which does.
+RUN sed -n '/^uv==/,/[^\\]$/p' requirements-hashes.txt > /tmp/uv.txt && pip install --require-hashes -r /tmp/uv.txt
 ARG EXTRAS=report
-RUN pip install -e ".[$EXTRAS]"
+RUN uv pip install --constraint requirements-hashes.txt --build-constraint requirements-hashes.txt -e ".[$EXTRAS]"
 ENTRYPOINT ["fedkl"]
 CMD ["--help"]

@@ -63,10 +63,17 @@ audit: env
 	for set in requirements-lock.txt .venv/audit/lowest.txt; do \
 		.venv/audit/bin/pip-audit --requirement $$set --no-deps --disable-pip --strict || exit 1; done
 
+# The versions of this environment, and the same with the checksums of all their files. Two files, because pip
+# takes a constraint file with checksums for the wish that everything has some, which an editable install cannot.
 lock: env
 	@sed '/^[^#]/,$$d' requirements-lock.txt > requirements-lock.new
 	@$(BIN)/pip freeze --exclude-editable | grep -viE '^(torch|triton|nvidia)' >> requirements-lock.new
 	@mv requirements-lock.new requirements-lock.txt
+	@sed '/^[^#]/,$$d' requirements-hashes.txt > requirements-hashes.new
+	@sed -n 's/^requires = \["\(setuptools.*\)"\]/\1/p' pyproject.toml | $(BIN)/uv pip compile pyproject.toml - --quiet \
+		--python $(BIN)/python --extra dev --constraint requirements-lock.txt --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url >> requirements-hashes.new
+	@mv requirements-hashes.new requirements-hashes.txt
 
 # The four that take minutes; all of them: benchmarks/README.md.
 bench: env

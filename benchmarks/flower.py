@@ -140,6 +140,7 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed, Signer]]:
         screen = Screen(lambda line: None, lambda text: None)
         engine = Flower(config, new_federation(), PATIENCE, screen)
         engine.signer = Signer(folder / "keys")
+        engine.traffic = link.traffic
         owners = keys.public_keys(folder / "keys")
         fleet = Fleet(connect, owners, lambda line: None, engine.greet)
         stack.callback(engine.close)
@@ -162,6 +163,31 @@ def _there_and_back(fleet: Fleet, signer: Signer) -> float:
         time.sleep(0.05)
         assert time.perf_counter() - begins < PATIENCE, "no answer"
     return time.perf_counter() - begins
+
+
+def idle(config: Config, seconds: float) -> dict[str, float]:
+    """Bytes that a client that waits sends and is sent in a day, by how long it has waited, and
+    beside it those of a round."""
+    found = {}
+    with served(config) as (federation, *_):
+        federation.run_round()
+        moments = [_crossed(federation)]
+        federation.run_round()
+        moments.append(_crossed(federation))
+        for part in (0.2, 0.8):
+            time.sleep(part * seconds)
+            moments.append(_crossed(federation))
+    clients = config.federation.clients
+    first, second, third, fourth = moments
+    found["round"] = (second - first) / clients
+    found["a_day_at_first"] = (third - second) / clients / (0.2 * seconds) * 86400
+    found["a_day_later"] = (fourth - third) / clients / (0.8 * seconds) * 86400
+    return found
+
+
+def _crossed(federation: Federation) -> int:
+    report = federation.engine.report()
+    return report["traffic_received"] + report["traffic_sent"]
 
 
 def plain(preset: str, settings: dict[str, Any], rounds: int) -> list[float]:
@@ -264,6 +290,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--plain-rounds", type=int, default=3, help="0: without the plain app")
+    parser.add_argument("--idle", type=float, default=0, metavar="S", help="only that, for so long")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -271,6 +298,14 @@ def main() -> None:
     given = dict(map(parse_assignment, options.set))
     settings = settings_of(options.clients, max(options.rounds, options.plain_rounds), given)
     config = fedkl.preset(options.preset, "fedkl", 0, settings)
+    if options.idle:
+        bytes_of = idle(config, options.idle)
+        shown = "; ".join(f"{name} {number / 1e6:.1f} MB" for name, number in bytes_of.items())
+        return emit(
+            {"machine": machine("fedkl", "flwr"), "seconds": options.idle, "bytes": bytes_of},
+            f"what crosses for a client: {shown}",
+            options.out,
+        )
     here = in_process(config, options.rounds)
     parts = over_network(config, options.rounds)
     overhead = median(parts["round"]) - median(here)

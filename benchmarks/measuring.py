@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from fedkl.processes import cores, take_cores
+
 C = TypeVar("C")
 
 
@@ -38,7 +40,8 @@ def spread(samples: list[float]) -> dict[str, float]:
 
 
 def run_on_cores(count: int) -> None:
-    """Starts this program anew on its last `count` cores, unless it has no more than that already.
+    """Start this program anew on its last `count` cores, unless it has no more than that already,
+    and compute there as `fedkl train` does.
 
     The affinity survives `exec`, so every library counts the cores right from its start. Where a
     system cannot pin (macOS), nothing happens; `machine` says how many cores there were.
@@ -46,6 +49,7 @@ def run_on_cores(count: int) -> None:
     if hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > count:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-count:])
         os.execv(sys.executable, [sys.executable, *sys.argv])
+    take_cores(len(cores()))
 
 
 def machine(*packages: str) -> dict[str, Any]:
@@ -92,11 +96,11 @@ def run_missing(
         jobs: processes; with more than one, each has a core of its own.
         said: what to tell of a line.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     context = multiprocessing.get_context("spawn")
     free = context.Queue()
     for i in range(jobs):
-        free.put(cores[i % len(cores)] if jobs > 1 and cores else None)
+        free.put(own[i % len(own)] if jobs > 1 and own else None)
     with (
         ProcessPoolExecutor(jobs, context, _prepare, (free,)) as pool,
         results.open("a", encoding="utf-8") as file,
@@ -113,6 +117,7 @@ def _prepare(free: Any) -> None:
     """A worker's start: a core of its own, before JAX counts them, and compiled code to share."""
     if (core := free.get()) is not None:
         os.sched_setaffinity(0, {core})
+        take_cores(1)
     from fedkl.compilation import enable_cache  # not every benchmark is in want of JAX
 
     enable_cache()

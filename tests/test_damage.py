@@ -79,8 +79,8 @@ def saved(run):
 def resume(case, path, warn):
     run = RunDirectory.open(path)
     training.go_on(run, silent, warn, case.fresh(path))
-    records = [{k: v for k, v in r.items() if k != "seconds"} for r in run.metrics.read()]
-    measured = ("seconds", "log")
+    measured = ("seconds", "time", "log")
+    records = [{k: v for k, v in r.items() if k not in measured} for r in run.metrics.read()]
     summary = {k: v for k, v in run.summary().items() if k not in measured}
     return saved(run), records, summary
 

@@ -154,8 +154,8 @@ def test_a_world_asks_for_its_picture_only_when_it_is_drawn(name):
     assert "drawing" not in _imports(f"fedkl.{name}").at_once
 
 
-def test_the_front_imports_nothing_of_the_package_by_itself():
-    assert _imports("fedkl").found == set()
+def test_the_front_imports_nothing_of_the_package_by_itself_but_who_counts_cores():
+    assert _imports("fedkl").found == {"processes"}
 
 
 def test_what_is_only_for_type_checkers_does_not_count_and_what_is_in_functions_does():

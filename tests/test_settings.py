@@ -93,6 +93,11 @@ def test_right_values_are_taken_as_the_fields_own_type(name, value, taken):
     assert type(result) is type(taken)
 
 
+def test_an_array_is_not_a_number():
+    with pytest.raises(UserError, match=r"^oven\.heat must be a number"):
+        build(Oven, {"heat": np.array([0.5, 1.0])}, "oven")
+
+
 def test_what_is_not_said_keeps_its_default():
     assert build(Oven, {}, "oven") == Oven()
     assert build(Oven, {"trays": 3}, "oven") == dataclasses.replace(Oven(), trays=3)

@@ -81,3 +81,35 @@ def test_worlds_of_the_libraries_need_no_agreement(tmp_path, world):
 def test_plugins_that_are_no_files_are_answered_with_a_sentence(tmp_path, plugins):
     with pytest.raises(UserError, match="plugins must be a list of strings"):
         trust.require(config(plugins=plugins), tmp_path)
+
+
+SERVED = """host = "0.0.0.0"
+port = 9092
+keys = ""
+local = 0
+attached = false
+"""
+
+
+def test_a_port_that_a_run_would_open_is_asked_about_like_a_plugin(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", config()).path
+    trust.require_served(run)
+    (run / "serving.toml").write_text(SERVED)
+    asked = r"a port that is opened at 0.0.0.0:9092, without TLS and keys; .*--trust-plugins"
+    with pytest.raises(UnknownCodeError, match=asked):
+        trust.require_served(run)
+    trust.agree(run)
+    trust.require_served(run)
+    (run / "serving.toml").write_text(SERVED.replace("9092", "9093"))
+    with pytest.raises(UnknownCodeError, match=r"at 0\.0\.0\.0:9093"):
+        trust.require_served(run)
+    keys = SERVED.replace('keys = ""', 'keys = "/theirs"').replace("false", "true")
+    (run / "serving.toml").write_text(keys)
+    asked = r"the SuperLink at 0.0.0.0:9092, with the keys in /theirs"
+    with pytest.raises(UnknownCodeError, match=asked):
+        trust.require_served(run)
+
+
+def test_clients_on_this_machine_need_no_agreement(tmp_path):
+    (tmp_path / "serving.toml").write_text(SERVED.replace("local = 0", "local = 3"))
+    trust.require_served(tmp_path)

@@ -43,9 +43,9 @@ _OURS = {
 _FOLDERS = ("best", "checkpoints", "returns")
 _SERVED = "flower"
 _OF_SERVED = re.compile(
-    r"(superlink|superexec)\.log"
+    r"(superlink|superexec)\.log|status\.json"
     r"|node-\d+(/(supernode|apps)\.log)?"
-    r"|clients(/\d+(/(worker\.(log|sock|lock)|starting\.lock|refused"
+    r"|clients(/\d+(/(worker\.(log|sock|lock)|starting\.lock|refused|over"
     r"|[0-9a-f]{32}(/\d{6,}\.safetensors)?))?)?"
 )
 """The contents of that folder: logs, and the state of clients on this machine."""
@@ -79,6 +79,10 @@ def check(run: RunDirectory) -> list[Finding]:
         findings.append(
             Finding(str(error), "the checkpoints say what the settings were: put them back")
         )
+    try:
+        trust.require_served(run.path)
+    except UserError as error:
+        findings.append(Finding(str(error), "until then it is neither resumed nor evaluated"))
     now = origin_of(mapping, config) if mapping is not None and config is not None else None
     findings += _log(run)
     findings += _checkpoints(run, now, config)

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 from fedkl.errors import UserError
 from fedkl.texts import did_you_mean
 
 T = TypeVar("T", bound=type)
+
+
+def require_known(kind: str, name: str, known: Collection[str], field: str = "") -> None:
+    """Refuse a name that nothing of its kind has.
+
+    Args:
+        kind: of what.
+        name: that was given.
+        known: the names there are.
+        field: the setting that asks for it, for the message.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if name not in known:
+        where, hint = f"{field}: " if field else "", did_you_mean(str(name), known)
+        there_is = ", ".join(known)
+        raise UserError(f"{where}there is no {kind} '{name}'{hint}; there is: {there_is}")
 
 
 class Registry:
@@ -68,10 +86,7 @@ class Registry:
         Raises:
             UserError: there is none.
         """
-        if name not in self._classes:
-            where, hint = f"{field}: " if field else "", did_you_mean(str(name), self)
-            there_is = ", ".join(self)
-            raise UserError(f"{where}there is no {self.kind} '{name}'{hint}; there is: {there_is}")
+        require_known(self.kind, name, list(self), field)
         return self._classes[name][0]
 
     def __iter__(self) -> Iterator[str]:

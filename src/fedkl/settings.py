@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
-
-import numpy as np
 
 from fedkl.errors import UserError
 from fedkl.texts import did_you_mean
@@ -154,7 +153,8 @@ def _tuple(path: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 def _scalar(path: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         raise TypeError(f"{path}: a setting has one type")
-    if isinstance(value, np.generic):  # a sweep's np.logspace, say
+    numpy = sys.modules.get("numpy")  # who gives a number of NumPy's has imported it
+    if numpy is not None and isinstance(value, numpy.generic):  # a sweep's np.logspace, say
         value = value.item()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         try:

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import math
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -133,6 +134,19 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     begun = sorted((one for one in known if word and one.startswith(word)), key=len)
     close = begun or difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def utc(seconds: float) -> str:
+    """A moment as ISO 8601 has it, of the clock in Greenwich.
+
+    Args:
+        seconds: as `time.time` counts them.
+
+    Example:
+        >>> utc(1_700_000_000.9)
+        '2023-11-14T22:13:20Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def last_words(error: BaseException) -> str:

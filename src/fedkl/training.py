@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ from fedkl.runs.origins import Origin, listed, refusal
 from fedkl.runs.records import require_sensible
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
+from fedkl.texts import utc
 from fedkl.trainable import Trainable
 
 Warn = Callable[[str], None]
@@ -281,7 +283,7 @@ def _log(run: RunDirectory, record: Record, before: str) -> str:
     Returns:
         What the log tells with it, given what it told before (`metrics.told`).
     """
-    line: dict[str, Any] = dict(record)
+    line: dict[str, Any] = {**record, "time": utc(time.time())}
     if (returns := record["return_per_client"]) and len(returns) > IN_A_LINE:
         file = run.write_returns(record["round"], np.asarray(returns))
         line |= {

@@ -1,26 +1,28 @@
-"""Code that this account has agreed to run: plugins, and modules of worlds.
+"""What this account has agreed to: code of plugins and modules of worlds, and how runs are served.
 
 Whoever makes a run names its plugins, and so agrees to them; a run that came from somebody else
 names plugins, too, and must not run them just because it is looked at. So the contents of plugins
-are remembered by their checksum, modules by their names, and others need to be agreed to.
+are remembered by their checksum, modules by their names, and others need to be agreed to. So does a
+port that a run would open: `serving.toml` is remembered by its checksum.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkl.errors import UserError
 from fedkl.plugins import sha256_of
 from fedkl.presets import strings
-from fedkl.runs import RunDirectory, files
+from fedkl.runs import SERVING, RunDirectory, files, strict_toml
 
 
 class Code(NamedTuple):
-    """Something that a config names and that is run.
+    """Something that a config names and that is run, or how a run is served.
 
     Attributes:
         what: as people are shown it.
@@ -69,7 +71,19 @@ def remember(config: Mapping[str, Any]) -> None:
     Raises:
         UserError: a plugin cannot be read, or it cannot be remembered.
     """
-    code = code_of(config)
+    _remember(code_of(config))
+
+
+def remember_served(run: Path) -> None:
+    """Agrees to how a run is served, as its directory has it now.
+
+    Raises:
+        UserError: that cannot be read, or it cannot be remembered.
+    """
+    _remember(served_as(run))
+
+
+def _remember(code: Sequence[Code]) -> None:
     new = {one.mark for one in code} - (_trusted() if code else set())
     if not new:
         return
@@ -84,19 +98,55 @@ def remember(config: Mapping[str, Any]) -> None:
 
 
 def agree(run: str | Path) -> None:
-    """Agrees to run the code that a run's config names, as it is now.
+    """Agrees to run the code that a run's config names, and to how it is served, as it is now.
 
     Raises:
         UserError: it is not a run, or as `remember`.
     """
-    remember(RunDirectory.open(Path(run)).config())
+    directory = RunDirectory.open(Path(run))
+    remember(directory.config())
+    remember_served(directory.path)
 
 
 def unknown(config: Mapping[str, Any]) -> list[str]:
     """The code that a config names and that nobody has agreed to, as people are shown it."""
-    code = code_of(config)
+    return _unknown(code_of(config))
+
+
+def _unknown(code: Sequence[Code]) -> list[str]:
     known = _trusted() if code else set()
     return [one.what for one in code if one.mark not in known]
+
+
+def served_as(run: Path) -> list[Code]:
+    """How a run is served, if it is: the port that it opens to others, or the server that it calls.
+    Clients on this machine, with keys that are made anew, need nobody's agreement.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = run / SERVING
+    if not path.exists() or (table := strict_toml.read(path)).get("local"):
+        return []
+    where = f"{table.get('host')}:{table.get('port')}"
+    how = "the SuperLink at" if table.get("attached") else "a port that is opened at"
+    secured = f"with the keys in {keys}" if (keys := table.get("keys")) else "without TLS and keys"
+    with files.explain_os_errors("read", path):
+        checksum = hashlib.sha256(files.read_bytes(path)).hexdigest()
+    return [Code(f"{how} {where}, {secured}", f"serving:{checksum}")]
+
+
+def require_served(run: Path) -> None:
+    """Sees to it that a run may be served as its directory says.
+
+    Raises:
+        UnknownCodeError: nobody has agreed to it; the sentence shows what it is.
+    """
+    if what := _unknown(served_as(run)):
+        raise UnknownCodeError(
+            f"{run} is served in a way that you have not agreed to: {what[0]}; if that is what you "
+            f"want, agree by `fedkl check {shlex.quote(str(run))} --trust-plugins`"
+        )
 
 
 def require(config: Mapping[str, Any], run: Path) -> None:
@@ -113,7 +163,7 @@ def require(config: Mapping[str, Any], run: Path) -> None:
 
 
 class UnknownCodeError(UserError):
-    """Somebody else's code, which nobody here has agreed to run."""
+    """What is somebody else's, and nobody here has agreed to."""
 
 
 def _trusted() -> set[str]:

@@ -103,6 +103,19 @@ def test_plugins_of_somebody_else_are_not_run(run, tmp_path, monkeypatch, capsys
     assert call(capsys, "evaluate", run, "--accept-changes", "--episodes", 1)[0] == 0
 
 
+def test_a_port_of_somebody_else_is_not_opened(run, capsys):
+    (run / "serving.toml").write_text(
+        'host = "0.0.0.0"\nport = 9092\nkeys = ""\nlocal = 0\nattached = false\nwait = 1.0\n'
+        f'federation = "{"a" * 32}"\n'
+    )
+    for command in ("check", "resume", "evaluate"):
+        code, out, err = call(capsys, command, run)
+        assert code == 2
+        assert "a port that is opened at 0.0.0.0:9092, without TLS and keys" in out + err
+    code, out, _ = call(capsys, "check", run, "--trust-plugins")
+    assert "agreed to" not in out
+
+
 def test_a_run_of_a_comparison_that_lies_elsewhere_is_left_alone(run, tmp_path, capsys):
     path = tmp_path / "comparison"
     plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)

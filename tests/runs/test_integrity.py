@@ -85,13 +85,14 @@ def test_a_log_belongs_to_its_checkpoint(log):
         log.require_rounds(6)
 
 
-def test_what_a_log_tells_does_not_depend_on_the_time_that_rounds_took(tmp_path):
+def test_what_a_log_tells_does_not_depend_on_time_or_on_what_was_lost_on_the_way(tmp_path):
     logs = [MetricsLog(tmp_path / name) for name in "abc"]
     for log, seconds, value in zip(logs, (1.5, 2.25, 1.5), (1, 1, 2), strict=True):
+        again = [{"client": 3, "reason": f'its "connection" \\ [}}], {seconds}'}] * int(seconds)
+        measured = {"seconds": seconds, "actors_replaced": seconds, "time": f"{seconds}, at noon"}
+        measured |= {"traffic_received": int(seconds), "traffic_sent": 4}
         for round in (1, 2):
-            log.append(
-                {"round": round, "seconds": seconds, "value": value, "actors_replaced": seconds}
-            )
+            log.append({"round": round, "retried": again, "value": value, **measured})
     first, second, third = ([line.told for line in log.lines()] for log in logs)
     assert first == second
     assert not {*first} & {*third}

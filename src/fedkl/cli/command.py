@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from fedkl.cli import console, failures, interrupts
+from fedkl.cli import console, failures, interrupts, precheck
 from fedkl.cli.parser import parser
 from fedkl.errors import STALLED, StalledError, UserError
 
@@ -22,6 +22,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     if options.json or options.csv:
         console.leave_stdout_alone()
     try:
+        precheck.check(options)
         with interrupts.ending_at_once():
             command = getattr(import_module(f"fedkl.cli.{options.module}"), options.function)
         interrupts.hear()

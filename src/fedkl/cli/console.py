@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any, TextIO
 
 from rich.console import Console as _Console
 from rich.text import Text
 
-from fedkl.texts import printable
+from fedkl.texts import printable, utc
 
 _WIDTH = 100
 """Of what is no terminal, if COLUMNS does not say."""
@@ -46,6 +47,11 @@ def leave_stdout_alone() -> None:
 def say(message: str) -> None:
     """A line on stderr, in the name of the program."""
     err.print(f"fedkl: {message}", soft_wrap=True)
+
+
+def log(message: str) -> None:
+    """A line on stderr with the time, for what goes on for days."""
+    say(f"{utc(time.time())} {message}")
 
 
 def warn(message: str) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from pathlib import Path
 
 from fedkl.cli import main
-from fedkl.errors import UserError
 from fedkl.processes import die_with
 
 
@@ -22,12 +19,6 @@ def work(run: str, cores: str, parent: str, *until: str) -> None:
     die_with(int(parent))
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    # Here, because importing takes a while in which the parent may die.
-    from fedkl.runs import RunDirectory
-    from fedkl.workers import limit_threads
-
-    with contextlib.suppress(UserError):  # `resume` says what is wrong
-        limit_threads(RunDirectory(Path(run)).config())
     main(["resume", run, *(f"--until={round}" for round in until)])
 
 

@@ -23,8 +23,13 @@ _CHAIN = "chain"
 _DIGITS = 32
 _SEAL = re.compile(rb'(, )?"chain": "([0-9a-f]{%d})"\}' % _DIGITS)
 _SEAL_LENGTH = len('"chain": ""}') + _DIGITS
-_CHANCE = re.compile(rb'(, )?"(?:seconds|\w+_replaced)": [^,}]*')
-"""Of a record: how long the round took, and how many workers or actors it cost."""
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_CHANCE = re.compile(
+    rb'(, )?"(?:(?:seconds|\w+_replaced|traffic_\w+)": [^,}]*|time": ' + _TEXT + rb'|retried": '
+    rb'\[(?:(?:, )?\{"client": \d+, "reason": ' + _TEXT + rb"\})*\])"
+)
+"""Of a record: when the round ended and how long it took, how many workers or actors it cost,
+what crossed a network, and who was asked again, as a lost connection may have made necessary."""
 
 
 class Line(NamedTuple):
@@ -34,8 +39,9 @@ class Line(NamedTuple):
         data: its bytes, without the line break.
         record: what it says, without its checksum.
         head: what the checksums have come to after it.
-        told: the same without the time that rounds took and the workers that they cost, so that two
-            runs of the same numbers have the same; a checkpoint says it of its log.
+        told: the same without the time that rounds took, the workers that they cost and who was
+            asked again, so that two runs of the same numbers have the same; a checkpoint says it of
+            its log.
         sealed: whether it carries a checksum.
     """
 

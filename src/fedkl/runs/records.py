@@ -79,6 +79,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "return_per_client": _perhaps(_list_of(_perhaps(is_number))),
     "evaluated": _perhaps(_list_of(_is_client)),
     "rejected": _perhaps(_list_of(_is_rejection)),
+    "retried": _perhaps(_list_of(_is_rejection)),
     "coefficients": _perhaps(_is_coefficients),
     "note": _perhaps(_is_text),
     "returns_file": _perhaps(_is_text),

@@ -6,10 +6,20 @@ Options that several commands have are in `shared`, so that each is spelled and 
 from __future__ import annotations
 
 import argparse
-from importlib import metadata
+from typing import Any
 
 from fedkl.cli.parser import looking, network, several, single, theory
 from fedkl.cli.parser.base import Parser
+
+
+class _Version(argparse._VersionAction):
+    """Looks the version up when it is asked for, which takes longer than to parse."""
+
+    def __call__(self, *arguments: Any) -> None:
+        from importlib import metadata
+
+        self.version = f"fedkl {metadata.version('fedkl')}"
+        super().__call__(*arguments)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="fedkl", description="Federated reinforcement learning across worlds that differ."
     )
-    top.add_argument("--version", action="version", version=f"fedkl {metadata.version('fedkl')}")
+    top.add_argument("--version", action=_Version)
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for group in (single, several, looking, network, theory):
         group.add(commands)

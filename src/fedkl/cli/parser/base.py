@@ -104,6 +104,7 @@ def adder(commands: Commands, module: str) -> Callable[..., Parser]:
     def add(name: str, function: str, help: str, trains: bool = False) -> Parser:
         sub = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
         sub.set_defaults(module=module, function=function, trains=trains, json=False, csv=False)
+        sub.set_defaults(reads=())
         return sub
 
     return add

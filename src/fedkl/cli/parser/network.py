@@ -52,6 +52,31 @@ def add(commands: Commands) -> None:
     )
     shared.add_insecure_network(sub)
 
+    sub = adder(commands, "status")(
+        "status", "status_", "how a federation over a network is doing: who is connected, who fails"
+    )
+    sub.add_argument(
+        "directory", type=Path, metavar="DIR", help="a run, or what `fedkl join --state` keeps"
+    )
+    sub.add_argument(
+        "--check",
+        action="store_true",
+        help="end with code 2 if it is not served or connected, for a health check",
+    )
+    sub.add_argument(
+        "--max-age",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="seconds after which what was last heard of it is too old for --check",
+    )
+    sub.add_argument(
+        "--prometheus",
+        action="store_true",
+        help="print it for the textfile collector of Prometheus' node_exporter",
+    )
+    shared.add_formats(sub)
+
     sub = adder(commands, "join")("join", "join", "be a client of a federation over a network")
     sub.add_argument("address", metavar="HOST:PORT", help="of the server")
     sub.add_argument("--client", type=int, required=True, metavar="N", help="its number, from 0")
@@ -63,6 +88,14 @@ def add(commands: Commands) -> None:
     )
     sub.add_argument(
         "--state", type=Path, metavar="DIR", help="what the client keeps; default: fedkl-client-N"
+    )
+    sub.add_argument(
+        "--wait", type=float, default=300.0, metavar="S", help="seconds to wait for the server"
+    )
+    sub.add_argument(
+        "--once",
+        action="store_true",
+        help="end when the server's run is over; otherwise the client waits for the next one",
     )
     sub.add_argument(
         "--params",

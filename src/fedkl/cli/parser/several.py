@@ -48,6 +48,7 @@ def add(commands: Commands) -> None:
     sub.add_argument(
         "runs", nargs="+", type=Path, metavar="DIR", help="runs, comparisons, folders of runs"
     )
+    sub.set_defaults(reads=("runs",))
     sub.add_argument(
         "--target",
         type=float,
@@ -98,6 +99,7 @@ def add(commands: Commands) -> None:
     ):
         sub.add_argument(name, type=float, default=default, metavar="F", help=what)
     shared.add_several(sub, first_seed=1000)
+    sub.set_defaults(algorithm="fedkl")
 
     sub = adder(commands, "reproduce")(
         "reproduce",
@@ -118,6 +120,9 @@ def add(commands: Commands) -> None:
         help="where runs are kept; of report, whose finished runs are added (default: nobody's)",
     )
     sub.add_argument("--quick", action="store_true", help="minutes: fewer rounds, one seed")
+    sub.add_argument(
+        "--missing", action="store_true", help="train only what --results has no table of"
+    )
     sub.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time, without Ray")
     sub.add_argument("--seeds", type=int, metavar="N", help="at the most; default: the table's")
     shared.add_rounds(sub, "default: the experiment's own")
@@ -128,7 +133,7 @@ def add(commands: Commands) -> None:
         type=Path,
         default=Path("results"),
         metavar="DIR",
-        help="report: the tables of finished runs, to which those of --run are added",
+        help="the tables of finished runs, to which report adds those of --run",
     )
     sub.add_argument(
         "--commit", default="", metavar="HASH", help="report: of the code that trained --run"

@@ -9,6 +9,7 @@ from fedkl.cli.parser.base import Parser
 
 def add_run(sub: Parser) -> None:
     sub.add_argument("run", type=Path, metavar="DIR", help="a run directory")
+    sub.set_defaults(reads=("run",))
 
 
 def add_new_run(sub: Parser) -> None:
@@ -44,7 +45,8 @@ def add_trust(sub: Parser) -> None:
     sub.add_argument(
         "--trust-plugins",
         action="store_true",
-        help="agree to run the plugins of a run that somebody else made; they are code",
+        help="agree to run the plugins of a run that somebody else made, which are code, and to "
+        "open the port that it names",
     )
 
 
