@@ -95,6 +95,21 @@ def test_a_column_has_the_same_bits_whatever_is_beside_it(wide, agents, columns,
         assert np.array_equal(among[:, :, c], by_itself)
 
 
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_columns_that_are_left_have_the_same_bits(wide, agents, left, discrete):
+    seen = np.random.default_rng(0).normal(size=(20, agents, 4, 5)).astype(np.float32)
+    whole, narrowed = (
+        Actors([wide(n, range(4), discrete=discrete) for n in range(agents)], [20] * 4)
+        for _ in range(2)
+    )
+    narrowed.narrow(left)
+    for row in range(20):
+        expected = whole(seen[row], row)[:, :left]
+        assert np.array_equal(narrowed(seen[row][:, :left], row), expected)
+
+
 def test_an_action_is_rounded_as_its_formula_is(wide):
     """What saves time must not change a bit: runs that are known would come out otherwise."""
     actors = [wide(n, range(3))._replace(exploration=0.0) for n in range(2)]

@@ -149,8 +149,9 @@ def test_a_simulator_keeps_nothing_of_the_client_before(make, to_the_point):
 
 
 @pytest.mark.parametrize("refill", [False, True])
-def test_a_column_is_what_it_would_be_alone(walk, several, refill):
-    job = several([8, 8, 8, 5], refill)
+@pytest.mark.parametrize("lengths", [(8, 8, 8, 5), (8, 5, 2, 1), (2, 8, 5, 5), (1, 2, 3, 8)])
+def test_a_column_is_what_it_would_be_alone(walk, several, lengths, refill):
+    job = several(lengths, refill)
     together = run_job([walk(ends=3) for _ in range(4)], job)
     for c, length in enumerate(job.lengths):
         alone = run_job([walk(ends=3)], one_of(job, c))

@@ -57,18 +57,18 @@ class Motor:
             self._one.insert(0, (add, self.centre))
         if (self.scale != 1).any():
             self._one.insert(0, (multiply, self.scale))
-        self._all = self._one
+        self._for: tuple[int, ...] = ()
         self._shape = None if len(box.shape) == 1 else box.shape
 
     def __call__(self, action: Float[np.ndarray, "*c a"]) -> Float[np.ndarray, "*c_and_shape"]:
         """An action, or several, within the limits; what is not a number becomes one of them."""
-        (first, by), *others = self._all
-        if action.shape != by.shape:
+        if action.shape != self._for:
             # Calls that broadcast take far longer.
-            self._all = [(f, np.broadcast_to(x, action.shape).copy()) for f, x in self._one]
-            (first, by), *others = self._all
-        scaled = first(action, by)
-        for function, by in others:
+            each = [(f, np.broadcast_to(x, action.shape).copy()) for f, x in self._one]
+            (self._first, self._by), *self._others = each
+            self._for = action.shape
+        scaled = self._first(action, self._by)
+        for function, by in self._others:
             function(scaled, by, scaled)
         return scaled if self._shape is None else scaled.reshape(*action.shape[:-1], *self._shape)
 

@@ -113,7 +113,7 @@ class Lockstep(Protocol):
         Args:
             several: the simulators of all columns.
             columns: which of them take the step.
-            actions: of all columns.
+            actions: of all columns, at least up to the last of these.
             following: where to put what is observed then, in these columns.
         """
 

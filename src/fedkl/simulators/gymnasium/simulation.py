@@ -146,7 +146,7 @@ class Environment:
         """
         if self._distortion is not None or not self._sight.plain:
             return step_each(several, columns, actions, following)
-        acts, seen, size = list(self._act(actions[0])), following[0], self._sight.size
+        acts, seen, size = self._act(actions[0]), following[0], self._sight.size
         rewards, ended = outcomes = Outcomes([], [])
         for c in columns:
             one = several[c]
