@@ -13,6 +13,8 @@ from waiting import until
 import fedkl
 from fedkl import compare, running, workers
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
