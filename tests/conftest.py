@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import pytest
 from children import children
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # Shapes in annotations are executed. This comes before anything of fedkl is imported.
@@ -49,6 +50,10 @@ _STATE = tempfile.TemporaryDirectory(prefix="fedkl-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 atexit.register(_STATE.cleanup)
 
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
 # Whoever was started in the background, or by nohup, ignores Ctrl-C; tests raise it and rely on it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -74,19 +79,44 @@ def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture(scope="module")
-def quick_compilation() -> Iterator[None]:
+def quick_compilation() -> None:
     """Tests run compiled code for milliseconds and wait seconds for it: it need not be fast.
 
-    Code that was compiled otherwise gives other bits, so nothing compiled comes in from the tests
-    before or goes on to the tests after, and the processes that tests start compile alike.
+    A file in which any test asks for this is compiled so as a whole; see `pytest_runtest_setup`.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-        jax.clear_caches()
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-        jax.config.update("jax_disable_most_optimizations", False)
-        jax.clear_caches()
+
+
+_QUICK = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that are compiled quickly last, next to each other: they share what they have
+    traced and compiled."""
+    quick = {
+        item.path for item in items if "quick_compilation" in getattr(item, "fixturenames", ())
+    }
+    for item in items:
+        item.stash[_QUICK] = item.path in quick
+    items.sort(key=lambda item: item.stash[_QUICK])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Compile as the test's file asks for, also in the processes that the test starts.
+
+    Code that was compiled otherwise gives other bits, so nothing compiled goes from the ones to the
+    others.
+    """
+    quick = item.stash[_QUICK]
+    if quick == jax.config.values["jax_disable_most_optimizations"]:
+        return
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", quick)
+    if quick:
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    else:
+        del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,6 +15,8 @@ from fedkl import checking, training
 from fedkl.report import load_runs
 from fedkl.runs import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 SETTINGS = {"federation.rounds": 3, "checkpoint.keep_best": True}
 
 

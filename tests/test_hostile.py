@@ -13,9 +13,11 @@ from hostile_files import CASES, OF_COMPARISONS, RUN, remove
 from fedkl import cli
 from fedkl.runs.comparison import Plan, write_plan
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 OF_SEVERAL = (["resume"], ["report"], ["check"])
 COMMANDS = (*OF_SEVERAL, ["evaluate", "--episodes", 1], ["heterogeneity", "--trajectories", 1])
-LIMITS = {signal.SIGPROF: (signal.ITIMER_PROF, 5), signal.SIGALRM: (signal.ITIMER_REAL, 60)}
+LIMITS = {signal.SIGPROF: (signal.ITIMER_PROF, 5), signal.SIGALRM: (signal.ITIMER_REAL, 600)}
 """Seconds until a command hangs: of its own time, and, if it waits, on a machine that is busy with
 other things."""
 

@@ -12,6 +12,8 @@ import fedkl
 from fedkl import provenance, training
 from fedkl.runs import RunDirectory, origins
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PLUGIN = """
 import fedkl
 

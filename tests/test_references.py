@@ -7,6 +7,8 @@ from fedkl import references
 from fedkl.runs.comparison import REFERENCES
 from fedkl.server.loop import Federation
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PRESETS = ("reacher-dynamics-paper", "reacher-init-state", "cartpole", "probe-point")
 
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 
 def actor_processes() -> list[int]:
     """Their numbers."""
     return [pid for pid in _descendants(os.getpid()) if _command(pid).startswith("ray::Clients")]
-
-
-def wait_for(condition, seconds: float = 60.0) -> None:
-    """Fails if it does not come true."""
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it never came to that"
-        time.sleep(0.1)
 
 
 def _descendants(root: int) -> list[int]:

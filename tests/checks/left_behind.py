@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from waiting import PATIENCE
+
 
 def about(folder: Path) -> list[str]:
     """Commands of the processes that know a folder, or write there what they say."""
@@ -21,9 +23,9 @@ def about(folder: Path) -> list[str]:
     return found
 
 
-def nothing_is_left_of(folder: Path, seconds: float = 10.0) -> None:
+def nothing_is_left_of(folder: Path) -> None:
     """Fails if such processes are still there after some time."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while (left := about(folder)) and time.monotonic() < end:
         time.sleep(0.1)
     assert not left, "\n".join(left)

@@ -8,9 +8,12 @@ import time
 import pytest
 from commands import call
 from finished_runs import SMALLEST, finish
+from waiting import until
 
 import fedkl
 from fedkl import compare, running, workers
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +166,7 @@ def test_a_second_ctrl_c_ends_at_once_without_a_traceback(tmp_path, child):
     path = tmp_path / "run"
     process = child("-m", "fedkl", "train", "probe-point", "--rounds", 100_000, "--run", path,
                     "--set", "learner.steps=64", "evaluation.episodes=1", stdout=None)  # fmt: skip
-    deadline = time.monotonic() + 200
-    while not (path / "metrics.jsonl").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until((path / "metrics.jsonl").exists)
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)

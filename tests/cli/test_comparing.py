@@ -15,6 +15,8 @@ from fedkl.cli import several
 from fedkl.errors import UserError
 from fedkl.runs import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 TINY = [
     "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
     "learner.steps=64", "learner.epochs=2", "evaluation.episodes=2",

@@ -1,14 +1,13 @@
 """The command line as a user meets it: what it prints, what it returns, what it leaves behind."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from commands import call
+from waiting import runs, until
 
 from fedkl import config, training, workers
 from fedkl.cli import comparing
@@ -381,18 +380,11 @@ def test_closed_output_is_no_error(trained):
         assert "Traceback" not in result.stderr
 
 
-def wait_for(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path, child):
     path = tmp_path / "run"
     process = child("-m", "fedkl", "train", "probe-point", "--rounds", 5000, "--run", path, *TINY)
     log = path / "metrics.jsonl"
-    wait_for(lambda: log.exists() and log.read_text().count("\n") > 2)
+    until(lambda: log.exists() and log.read_text().count("\n") > 2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -408,17 +400,8 @@ def test_no_worker_outlives_a_comparison(tmp_path, child, how):
         "--jobs", 2, "--rounds", 100000, "--run", path, *TINY,
     )  # fmt: skip
     logs = [path / f"{a}-seed0" / "metrics.jsonl" for a in ("fedkl", "fedavg")]
-    wait_for(lambda: all(log.exists() for log in logs))
+    until(lambda: all(log.exists() for log in logs))
     workers = [int((log.parent / ".lock").read_text().split()[0]) for log in logs]
     process.send_signal(how)
     process.communicate(timeout=60)
-    wait_for(lambda: not any(alive(worker) for worker in workers), 30)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    until(lambda: not any(runs(worker) for worker in workers))

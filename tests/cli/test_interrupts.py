@@ -3,6 +3,8 @@
 import os
 import signal
 
+from waiting import PATIENCE
+
 LOST = """
 import gc, signal, time
 from fedkl.cli import interrupts
@@ -15,7 +17,7 @@ interrupts.hear()
 gc.callbacks.append(collected)
 try:
     gc.collect()
-    time.sleep(60)
+    time.sleep(600)
     print("lost")
 except KeyboardInterrupt:
     print("heard")
@@ -24,7 +26,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_is_heard_where_python_throws_exceptions_away(child):
-    out, err = child("-c", LOST).communicate(timeout=50)
+    out, err = child("-c", LOST).communicate(timeout=PATIENCE)
     assert (out, err) == ("heard\n", "")
 
 
@@ -42,7 +44,7 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_wherever_it_comes(tmp_path, 
     (tmp_path / "jax.py").write_text(IMPORTED)
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     process = child("-m", "fedkl", "list", env={**os.environ, "PYTHONPATH": paths})
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, "", "fedkl: interrupted\n")
 
 
@@ -52,9 +54,9 @@ from fedkl.cli import console, interrupts
 
 console.open_streams()
 interrupts.hear()
-threading.Thread(target=time.sleep, args=[60]).start()
+threading.Thread(target=time.sleep, args=[600]).start()
 print("computing", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 """Stands for a client's training, which no exception ends."""
 
@@ -66,4 +68,4 @@ def test_who_waits_after_ctrl_c_is_told_why_and_ends_it_with_another(child):
     said = next(line for line in process.stderr if line.startswith("fedkl: "))
     assert said == "fedkl: stopping; Ctrl-C again ends it at once\n"
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 130
+    assert process.wait(timeout=PATIENCE) == 130

@@ -4,11 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 
 import pytest
 from commands import call
+from waiting import runs, until
 
 from fedkl import config, workers
 from fedkl.runs import RunDirectory
@@ -98,13 +98,11 @@ def test_killed_and_resumed_a_tuning_ends_the_same(tuned, tmp_path, capsys, chil
     path = tmp_path / "killed"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = child("-m", "fedkl", *TUNE, "--run", path, **quiet)
-    deadline = time.monotonic() + 300
-    while not list(path.glob("*/metrics.jsonl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: list(path.glob("*/metrics.jsonl")))
+    workers = [int(lock.read_text().split()[0]) for lock in path.glob("*/.lock")]
     process.send_signal(signal.SIGKILL)
     process.wait()
-    time.sleep(1)  # its workers die with it
+    until(lambda: not any(map(runs, workers)))  # they die with it
     code, out, err = call(capsys, "resume", path)
     assert (code, err) == (0, "")
     for name in ("tuning.json", "best.toml"):

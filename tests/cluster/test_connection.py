@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from children import python
+from waiting import PATIENCE
 
 from fedkl.cluster import connection, nodes
 from fedkl.cluster.connection import Where, connected
@@ -55,7 +56,7 @@ def test_an_address_is_a_host_and_a_port(address):
     )
 
 
-def test_an_address_that_nobody_listens_on_is_answered_within_five_seconds():
+def test_an_address_that_nobody_listens_on_is_answered_without_a_long_wait():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -63,7 +64,7 @@ def test_an_address_that_nobody_listens_on_is_answered_within_five_seconds():
     assert refusal(Where(f"127.0.0.1:{port}")).startswith(
         f"no Ray cluster answers at 127.0.0.1:{port}: "
     )
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < PATIENCE / 2
     assert "no Ray cluster answers at" in refusal(Where("127.0.0.1:70000"))
 
 
@@ -253,7 +254,7 @@ def test_a_raylet_that_dies_ends_in_a_sentence(cluster, monkeypatch, raised):
         node.process.wait()
         if raised:
             raise raised
-        time.sleep(10)
+        time.sleep(PATIENCE)
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])

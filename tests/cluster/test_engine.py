@@ -8,7 +8,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from actor_processes import actor_processes, wait_for
+from actor_processes import actor_processes
+from waiting import until
 
 import fedkl
 from fedkl.clients.work import Train
@@ -82,7 +83,7 @@ def opened(cluster, counting):
 def ray(opened):
     """Two actors, and clients who have not trained."""
     opened.restore({})
-    wait_for(lambda: len(actor_processes()) == 2)
+    until(lambda: len(actor_processes()) == 2)
     return opened
 
 
@@ -113,7 +114,7 @@ def test_an_actor_that_hangs_is_replaced_and_changes_nothing(counting, here, ray
     os.kill(victim, signal.SIGSTOP)
     assert Trained(counting, ray).same_as(here)
     assert ray.report()["actors_replaced"] > before
-    wait_for(lambda: victim not in actor_processes())
+    until(lambda: victim not in actor_processes())
 
 
 def test_whoever_has_enough_closes_it_and_the_next_is_asked_at_once(counting, ray):

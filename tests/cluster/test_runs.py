@@ -7,11 +7,11 @@ import os
 import re
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from fedkl import training, workers
 from fedkl.cluster import plugins, runs
@@ -300,15 +300,11 @@ def test_a_run_on_a_cluster_is_ended_when_it_should_be(cluster, tiny, tmp_path):
     workers.create(path, {"there": config.mapping()}, lambda aside: None)
     task = OnRay(cluster).start(path / "there", 0, 1, None)
     log = RunDirectory(path / "there").metrics
-    while not log.read():
-        time.sleep(0.1)
+    until(log.read)
     assert task.poll() is None
     task.terminate()
     assert task.wait() == -signal.SIGTERM
-    end = time.monotonic() + 10
-    while worker_processes() and time.monotonic() < end:
-        time.sleep(0.1)
-    assert worker_processes() == []
+    until(lambda: not worker_processes())
     with RunDirectory(path / "there").lock():
         pass
 

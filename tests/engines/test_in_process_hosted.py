@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 
 import jax
@@ -87,11 +86,9 @@ def test_an_engine_is_closed_at_once_while_a_simulator_hangs(hosted):
 
     waiting = threading.Thread(target=waits)
     waiting.start()
-    time.sleep(0.5)
-    start = time.monotonic()
+    waiting.join(0.5)
     federation.engine.close()
-    waiting.join(10)
-    assert time.monotonic() - start < 10  # it would be given up after ten times 20 s
+    waiting.join(100)  # it would be given up after ten times 20 s
     assert outcome
 
 

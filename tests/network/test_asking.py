@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
 from fedkl.errors import UserError
 from fedkl.network import asking
@@ -64,4 +65,4 @@ def test_a_process_that_hangs_is_killed(tmp_path):
         process.stdout.readline()
         assert asking.alive(tmp_path / "0") == process.pid
         asking.stop(Place(tmp_path, 0), seconds=0.2)
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(PATIENCE) == -signal.SIGKILL

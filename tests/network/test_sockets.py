@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from waiting import PATIENCE
 
 from fedkl.network import sockets
 from fedkl.network.sockets import NoAnswerError, ask
@@ -40,7 +41,7 @@ def server(tmp_path):
 
 
 def soon():
-    return time.monotonic() + 5
+    return time.monotonic() + PATIENCE
 
 
 def test_a_message_goes_there_and_an_answer_comes_back(server):
@@ -49,16 +50,18 @@ def test_a_message_goes_there_and_an_answer_comes_back(server):
 
     path = server(echo)
     for message in (b"", b"abc", os.urandom(3_000_000)):
-        assert ask(path, message, 5) == message[::-1]
+        assert ask(path, message, PATIENCE) == message[::-1]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_not_answered_in_time_is_not_answered(server):
-    path = server(lambda connection: time.sleep(1))
+    over = threading.Event()
+    path = server(lambda connection: over.wait(PATIENCE))
     start = time.monotonic()
     with pytest.raises(NoAnswerError, match=r"no answer within 0.2 s"):
         ask(path, b"hello", 0.2)
-    assert time.monotonic() - start < 0.9
+    assert time.monotonic() - start < PATIENCE / 2
+    over.set()
 
 
 def test_an_answer_that_trickles_in_does_not_outlive_the_deadline(server):
@@ -78,7 +81,7 @@ def test_an_answer_that_trickles_in_does_not_outlive_the_deadline(server):
 def test_whoever_hangs_up_does_not_answer(server):
     path = server(lambda connection: connection.recv(4))
     with pytest.raises(NoAnswerError, match="cannot be reached"):
-        ask(path, b"hello" * 1_000_000, 5)
+        ask(path, b"hello" * 1_000_000, PATIENCE)
 
 
 def test_an_answer_that_is_too_large_is_not_read(server):
@@ -88,7 +91,7 @@ def test_an_answer_that_is_too_large_is_not_read(server):
 
     path = server(boast)
     with pytest.raises(NoAnswerError, match="over the limit of 1000"):
-        ask(path, b"", 5, limit=1000)
+        ask(path, b"", PATIENCE, limit=1000)
 
 
 def test_nobody_there_is_said(tmp_path):

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until
 
 from fedkl.clients.work import Train
 from fedkl.engines import Job
@@ -29,6 +29,7 @@ from fedkl.server.state import at_the_server, broadcast
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
 SLOW = """
 import time
+from pathlib import Path
 from typing import ClassVar
 from fedkl.worlds import PointTarget, register_world
 
@@ -37,7 +38,10 @@ class Slow(PointTarget):
     name: ClassVar[str] = "slow-robot"
 
     def reset(self, params, key):
-        time.sleep(60)
+        begun = Path(__file__).with_name("begun")
+        if ALWAYS or not begun.exists():
+            begun.touch()
+            time.sleep(600)
         return super().reset(params, key)
 """
 
@@ -57,14 +61,30 @@ def request_of(config, round=0, turn=1):
 
 
 def gone(process):
-    """Whether a process ends within a few seconds."""
-    for _ in range(500):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.01)
-    return False
+    """Nothing is left of a process, also not in the table of processes."""
+    return not Path(f"/proc/{process}").exists()
+
+
+def slow(place, folder, always):
+    """A place whose environment hangs when it is begun for the first time, or always."""
+    plugin, world = folder / "slow.py", folder / "client.toml"
+    plugin.write_text(f"ALWAYS = {always}\n{SLOW}")
+    world.write_text('[world]\nname = "slow-robot"\n')
+    return place._replace(world=world, plugins=(plugin,))
+
+
+@contextlib.contextmanager
+def killed_at_work(place, folder):
+    """Kills the process of a slow place as soon as it is at work."""
+
+    def kill():
+        until((folder / "begun").exists)
+        os.kill(asking.alive(place.folder), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    yield
+    killer.join()
 
 
 def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, place, tmp_path):
@@ -75,7 +95,7 @@ def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, pl
     assert ensure(place) == place.socket
     assert asking.alive(place.folder) == first
     os.kill(first, signal.SIGKILL)
-    assert gone(first)
+    until(lambda: gone(first))
     with pytest.raises(NoAnswerError):
         ask(place.socket, data, 5)
     assert ask(ensure(place), data, 120) == here
@@ -89,37 +109,16 @@ def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, pl
 def test_a_process_that_is_killed_at_work_gives_no_answer_and_the_next_one_does(
     tiny, place, tmp_path
 ):
-    plugin, world = tmp_path / "slow.py", tmp_path / "client.toml"
-    plugin.write_text(SLOW)
-    world.write_text('[world]\nname = "slow-robot"\n')
-    slow = place._replace(world=world, plugins=(plugin,))
-    data, path = request_of(tiny()), ensure(slow)
-    killer = threading.Timer(3.0, lambda: os.kill(asking.alive(place.folder), signal.SIGKILL))
-    killer.start()
-    start = time.monotonic()
-    with pytest.raises(GoneError, match="cannot be reached"):
-        ask(path, data, 60)
-    assert time.monotonic() - start < 30
+    data, path = request_of(tiny()), ensure(slow(place, tmp_path, always=True))
+    with killed_at_work(place, tmp_path), pytest.raises(GoneError, match="cannot be reached"):
+        ask(path, data, 2 * PATIENCE)
     assert read_reply(deliver(place, data, 120)).failure == ""
 
 
 def test_a_message_is_delivered_although_the_process_is_killed_at_work(tiny, place, tmp_path):
-    """The plugin sleeps once, and the file that says so is left behind."""
-    plugin, world, slept = (tmp_path / name for name in ("slow.py", "client.toml", "slept"))
-    once = f"from pathlib import Path; slept = Path({str(slept)!r})"
-    once += "; seconds = 0 if slept.exists() else 60; slept.touch(); time.sleep(seconds)"
-    plugin.write_text(SLOW.replace("time.sleep(60)", once))
-    world.write_text('[world]\nname = "slow-robot"\n')
-
-    def kill():
-        while not slept.exists():
-            time.sleep(0.05)
-        os.kill(asking.alive(place.folder), signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    reply = deliver(place._replace(world=world, plugins=(plugin,)), request_of(tiny()), 120)
-    killer.join()
+    at_work = slow(place, tmp_path, always=False)
+    with killed_at_work(place, tmp_path):
+        reply = deliver(at_work, request_of(tiny()), 2 * PATIENCE)
     assert read_reply(reply).failure == ""
 
 
@@ -166,7 +165,7 @@ def test_sigterm_ends_it_and_leaves_no_socket(place):
     ensure(place)
     process = asking.alive(place.folder)
     os.kill(process, signal.SIGTERM)
-    assert gone(process)
+    until(lambda: gone(process))
     assert not place.socket.exists()
 
 
@@ -175,7 +174,7 @@ def test_it_ends_with_the_process_that_it_watches(place):
         ensure(place._replace(watch=other.pid))
         process = asking.alive(place.folder)
         other.kill()
-        assert gone(process)
+        until(lambda: gone(process))
 
 
 def test_it_does_not_stay_if_what_it_watches_is_gone_already(place):
@@ -183,11 +182,7 @@ def test_it_does_not_stay_if_what_it_watches_is_gone_already(place):
         other.wait()
     with contextlib.suppress(NoAnswerError):
         ensure(place._replace(watch=other.pid))
-    for _ in range(500):
-        if asking.alive(place.folder) is None:
-            return
-        time.sleep(0.01)
-    pytest.fail("it is still there")
+    until(lambda: asking.alive(place.folder) is None)
 
 
 def test_a_second_process_for_the_same_client_does_not_start(place):

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from fedkl.errors import UserError
 from fedkl.runs import SERVING, RunDirectory, is_served
@@ -267,6 +268,6 @@ def test_the_lock_binds_other_processes_until_sigkill(run):
             assert run.config() == CONFIG  # reading needs no lock
         finally:
             holder.kill()
-        holder.wait(timeout=10)
+        holder.wait(timeout=PATIENCE)
         with run.lock():
             pass

@@ -58,16 +58,15 @@ class Listening:
 
 
 class Tampering:
-    """Gives known answers, round after round; in the last one, client `BAD`'s is another."""
+    """Gives the known answers of a round; only client `BAD`'s is another."""
 
-    def __init__(self, rounds: Sequence[Answers], how: Tamper) -> None:
-        self.rounds = iter([*rounds[:-1], rounds[-1] | {BAD: how(rounds[-1][BAD])}])
+    def __init__(self, answers: Answers, how: Tamper) -> None:
+        self.answers = answers | {BAD: how(answers[BAD])}
 
     def run(
         self, work: object, model: Model, jobs: Sequence[Job], key: object
     ) -> Iterator[tuple[int, Any]]:
-        answers = next(self.rounds)
-        yield from ((job.client, answers[job.client]) for job in jobs)
+        yield from ((job.client, self.answers[job.client]) for job in jobs)
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """Nobody goes on from what was kept."""
@@ -92,19 +91,17 @@ class Known(NamedTuple):
     """A federation, and what honest clients answer in its first two rounds."""
 
     federation: Federation
-    start: Snapshot
-    """Before the first round."""
+    starts: list[Snapshot]
+    """Before each of the rounds."""
     rounds: list[Answers]
     without: dict[int, dict[str, np.ndarray]]
     """What the server has after each of the rounds, if client `BAD` does not answer in it."""
 
     def after(self, rounds: int, how: Tamper) -> tuple[Any, dict[str, np.ndarray]]:
         """The last record, and what the server has, if client `BAD` tampers with the last round."""
-        self.federation.engine = Tampering(self.rounds[:rounds], how)
-        self.federation.restore(self.start.arrays, self.start.rows)
-        for _ in range(rounds):
-            record = self.federation.run_round()
-        return record, to_arrays(self.federation.state)
+        self.federation.engine = Tampering(self.rounds[rounds - 1], how)
+        self.federation.restore(self.starts[rounds - 1].arrays, self.starts[rounds - 1].rows)
+        return self.federation.run_round(), to_arrays(self.federation.state)
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +133,14 @@ def known(quick_compilation: None) -> Callable[..., Known]:
             settings = common | own[algorithm] | {"aggregation.reduce": reducer}
             settings |= reducing.get(reducer, {})
             federation = Federation(fedkl.preset("probe-point", algorithm, 0, settings))
-            start = federation.save()
             federation.engine = listening = Listening(federation.engine)
-            assert not any(federation.run_round()["rejected"] for _ in range(2))
-            known = Known(federation, start, listening.rounds, {})
+            starts = []
+            for _ in range(2):
+                start = federation.save()
+                rows = {client: dict(row) for client, row in start.rows.items()}
+                starts.append(start._replace(rows=rows))
+                assert federation.run_round()["rejected"] == []
+            known = Known(federation, starts, listening.rounds, {})
             for rounds in 1, 2:
                 known.without[rounds] = known.after(rounds, lambda _: Failure("asleep"))[1]
             found[algorithm, reducer] = known
@@ -751,7 +752,7 @@ def test_a_coefficient_may_stay_where_it_started_even_out_of_its_bounds(known):
         for path in "update.model.coefficients.c1", "metrics.coefficients.c1":
             changed = put(answers[BAD], path.split("."), number(value))
             answers = answers | {BAD: changed}
-        engine = Tampering([answers], lambda answer: answer)
+        engine = Tampering(answers, lambda answer: answer)
         assert len(Federation(config, engine=engine).run_round()["rejected"]) == refused
 
 
@@ -759,9 +760,7 @@ def test_everybody_lying_leaves_the_model_as_it_was(known):
     honest = known("fedkl")
     lies = itertools.cycle([to(None), to("update"), lambda t: t.update])
     bad = {client: how(t) for (client, t), how in zip(honest.rounds[0].items(), lies, strict=False)}
-    federation = Federation(
-        honest.federation.config, engine=Tampering([bad], lambda answer: answer)
-    )
+    federation = Federation(honest.federation.config, engine=Tampering(bad, lambda answer: answer))
     before = to_arrays(federation.state.model)
     record = federation.run_round()
     assert [entry["client"] for entry in record["rejected"]] == [0, 1, 2]

@@ -16,6 +16,8 @@ from fedkl.clients.carry import Trained
 from fedkl.clients.state import Model
 from fedkl.server.loop import Federation
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LIAR = 1
 
 

@@ -18,6 +18,8 @@ from fedkl.server.loop import Federation
 from fedkl.server.records import ClientRecord, Evaluated, Record
 from fedkl.worlds import PointTarget
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 ONLY_IN_THE_LOG = {"returns_file", "returns_sha256", "time"}
 MODEL = Model(

@@ -10,6 +10,8 @@ from fedkl.engines import Failure
 from fedkl.errors import UserError
 from fedkl.server.loop import Federation
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def spoilt(answer):
     broken = jax.tree.map(lambda x: x * np.nan, answer.update.model.policy)

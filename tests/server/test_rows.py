@@ -8,6 +8,8 @@ from fedkl.arrays import to_arrays
 from fedkl.server.loop import Federation
 from fedkl.server.rows import Known, Refusals, SavedRows, read_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture
 def first(tiny):

@@ -9,6 +9,8 @@ from fedkl.randomness import Purpose, key_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import at_the_server, broadcast
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def client_of(config):
     """Every client's state before its first round."""

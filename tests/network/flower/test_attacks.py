@@ -17,6 +17,7 @@ import httpx
 import jax
 import numpy as np
 import pytest
+from waiting import until
 
 pytest.importorskip("flwr")
 
@@ -117,12 +118,8 @@ class Attacked:
     def asked(self, parcel):
         """What a client says to something that is said in the server's name."""
         (id,) = self.fleet.push([parcel])
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            for answer in self.fleet.pull({id: 1 << 20}):
-                return answer.content
-            time.sleep(0.05)
-        raise TimeoutError
+        (answer,) = until(lambda: list(self.fleet.pull({id: 1 << 20})))
+        return answer.content
 
 
 class Stalling(threading.Thread):
@@ -375,13 +372,6 @@ def keys_and_certificates_change_without_a_restart(attacked):
     assert sorted(there) == [0, 1]
     signed = attacked.engine.signer.sign(0, b"")
     assert attacked.asked(Parcel(there[0], signed, 60.0)) == b""
-
-
-def until(holds, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 def certificate(attacked):

@@ -12,6 +12,7 @@ from flwr.proto.message_pb2 import Metadata, ObjectTree
 from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from waiting import PATIENCE
 
 from fedkl.network.flower import NO_ANSWER, frames, relay
 from fedkl.network.flower.carrier import Answer, LostError, Parcel, RelayCarrier
@@ -71,7 +72,7 @@ class FakeGrid(Grid):
     def _reply(self, message):
         blob = message.content["work"]["blob"]
         if blob == b"never":  # as Flower waits for what was announced
-            self.over.wait(30)
+            self.over.wait(2 * PATIENCE)
             return []
         if blob == b"poison":
             raise ValueError("what is that")
@@ -115,14 +116,14 @@ def over(monkeypatch):
     yield carrier, grid
     carrier.close()
     grid.over.set()
-    thread.join(5)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert bool(ended) == grid.gone
 
 
-def pulled(carrier, ids, number, seconds=5.0):
+def pulled(carrier, ids, number):
     """So many answers, in the order of what was asked."""
-    found, end = [], time.monotonic() + seconds
+    found, end = [], time.monotonic() + PATIENCE
     while len(found) < number:
         assert time.monotonic() < end, found
         found += carrier.pull(ids)
@@ -196,7 +197,7 @@ def test_an_answer_that_is_announced_and_never_comes_holds_up_nobody(over):
         found = pulled(carrier, dict.fromkeys(ids, 100), 1 + (blob == b"ab"))
         assert [answer.node for answer in found] == ([6, 7] if blob == b"ab" else [7])
         assert carrier.nodes() == {5: b"key"}
-    assert time.monotonic() - begins < 5
+    assert time.monotonic() - begins < PATIENCE
 
 
 def test_what_nobody_asks_for_is_not_kept_for_ever(over, monkeypatch):

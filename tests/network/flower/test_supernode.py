@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, runs, until
 
 from fedkl.errors import UserError
 from fedkl.network import asking, keys
@@ -22,7 +22,7 @@ from fedkl.network.signatures import Signer
 FAKE = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
-child = subprocess.Popen(["/bin/sleep", "60"]).pid
+child = subprocess.Popen(["/bin/sleep", "600"]).pid
 print("SuperNode ID: 1" if DO != "refused" else "[code: 2004] Failed to activate", flush=True)
 signal.signal(signal.SIGTERM, signal.SIG_IGN if DO == "deaf" else signal.SIG_DFL)
 told = {"arguments": sys.argv[1:], "environment": dict(os.environ), "child": child,
@@ -32,7 +32,7 @@ where = Path(sys.argv[3]).parent
 os.rename(where / "told.new", where / "told")
 if DO == "refused":
     sys.exit(1)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -59,25 +59,8 @@ def node(tmp_path, monkeypatch):
 def told(node):
     """What the process was told; it may take a moment."""
     path = node.log.parent / "told"
-    end = time.monotonic() + 10
-    while not path.exists():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(path.exists)
     return json.loads(path.read_text())
-
-
-def runs(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rsplit(")")[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def gone(number):
-    end = time.monotonic() + 5
-    while runs(number) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not runs(number)
 
 
 def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
@@ -135,7 +118,7 @@ def test_all_of_it_ends(node, monkeypatch, do):
     child = told(made)["child"]
     assert runs(child)
     made.stop()
-    assert gone(child)
+    until(lambda: not runs(child))
     assert not made.alive()
     made.stop()
 
@@ -145,22 +128,21 @@ def test_the_resident_process_ends_with_it(node):
     folder = made.place.folder
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom fedkl.network import asking\n"
-        "kept = asking.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(60)"
+        "kept = asking.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as resident:
         resident.stdout.readline()
         made.start()
         made.stop()
-        assert resident.wait(5) == -signal.SIGTERM
+        assert resident.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
     made = node("refused")
     made.start()
     first = told(made)["child"]
-    while made.alive():
-        time.sleep(0.02)
+    until(lambda: not made.alive())
     assert "does not know the key" in made.problem()
     assert made.trouble().passing
     assert not made.connected()
@@ -168,13 +150,12 @@ def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
     (made.log.parent / "told").unlink()
     node("wait")  # from now on
     made.start()
-    assert gone(first)
+    until(lambda: not runs(first))
     told(made)
     assert made.connected()
     assert made.problem() is None
     os.kill(made._process.pid, signal.SIGKILL)
-    while made.alive():
-        time.sleep(0.02)
+    until(lambda: not made.alive())
     assert made.trouble() == Trouble("Flower's SuperNode was ended by signal 9", True)
 
 

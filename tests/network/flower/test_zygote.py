@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, runs, until
 
 from fedkl.network.flower import shim, zygote
 
@@ -32,20 +33,6 @@ print(zygote.start(folder, folder / zygote.LOG, commands, "flower-superexec"), f
 assert not {"jax", "equinox"} & sys.modules.keys()
 sys.stdin.read()
 """
-
-
-def until(true, seconds=10):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def runs(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rsplit(")")[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture
@@ -75,7 +62,7 @@ def command(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -139,7 +126,7 @@ def test_a_zygote_ends_with_its_parent(parent):
     assert runs(parent.zygote)
     parent.kill()
     parent.wait()
-    until(lambda: not runs(parent.zygote), 5)
+    until(lambda: not runs(parent.zygote))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there the kernel ends children")
@@ -151,7 +138,7 @@ def test_a_command_ends_with_its_zygote_whatever_it_does(parent):
     assert runs(children[0])
     parent.kill()
     parent.wait()
-    until(lambda: not runs(children[0]), 5)
+    until(lambda: not runs(children[0]))
 
 
 def test_the_end_of_what_the_parent_cannot_do_without_is_its_own(parent):
@@ -163,7 +150,7 @@ def test_the_end_of_what_the_parent_cannot_do_without_is_its_own(parent):
     assert shim.hand_over(str(parent.folder), ["flower-superexec"])
     for number in children.read_text().split():
         os.kill(int(number), signal.SIGKILL)
-    assert parent.wait(10) == -signal.SIGTERM
+    assert parent.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_a_shim_is_not_for_others(tmp_path):
