@@ -40,7 +40,7 @@ LIES, FIRST_LIE = 100, 300
 """Those before were tried while the reducer that is suggested was chosen."""
 HONEST_SEEDS = tuple(range(1000, 1100))
 """Of the runs that the honest interval is of: a hundred, so that 99 in 101 of others are within."""
-CONTROL_SEEDS = tuple(range(1100, 1120))
+CONTROL_SEEDS = tuple(range(1100, 1110))
 """Of honest runs that are judged as if they were lies."""
 KINDS = ("policy", "critic", "observations", "rewards", "coefficient", "covariance", "everything")
 SMALL: dict[str, Any] = {
