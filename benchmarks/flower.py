@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 import tomli_w
-from measuring import emit, machine, spread
+from measuring import emit, machine, spread, tree_cpu
 
 import fedkl
 from fedkl import Federation
@@ -102,14 +102,15 @@ class Timed:
 
 def over_network(config: Config, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round with warm clients on loopback, with TLS and keys, part by part."""
-    names = ("round", "before", "push", "waiting", "after", "empty_message")
+    names = ("round", "round_cpu", "before", "push", "waiting", "after", "empty_message")
     parts: dict[str, list[float]] = {name: [] for name in names}
     with served(config) as (federation, fleet, carrier, signer):
         federation.run_round()
         for _ in range(rounds):
-            begins = time.perf_counter()
+            cpu, begins = tree_cpu(), time.perf_counter()
             record = federation.run_round()
             ends = time.perf_counter()
+            parts["round_cpu"].append(tree_cpu() - cpu)
             assert not record["rejected"], record["rejected"]
             moments = (
                 begins, carrier.push_begins, carrier.push_ends, carrier.last_answer, ends,
@@ -317,7 +318,8 @@ def main() -> None:
         "network_seconds": {name: spread(seconds) for name, seconds in parts.items()},
         "overhead_seconds": overhead,
     }
-    shown = "; ".join(f"{name} {median(parts[name]):.2f}" for name in parts if name != "round")
+    within = [name for name in parts if not name.startswith("round")]
+    shown = "; ".join(f"{name} {median(parts[name]):.2f}" for name in within)
     summary = (
         f"a round: {median(here):.2f} s in this process, {median(parts['round']):.2f} s over the "
         f"network; overhead {overhead:.2f} s (limit on a quiet machine {LIMIT_SECONDS:g})\n"

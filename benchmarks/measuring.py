@@ -34,6 +34,25 @@ def elapsed(run: Callable[[], object]) -> Elapsed:
     return Elapsed(time.perf_counter() - wall, time.process_time() - cpu)
 
 
+def tree_cpu() -> float:
+    """Processor time of this process and of all that it has started and that still run, with what
+    those have waited for; from /proc, in ticks of 10 ms, so 0 where there is none (macOS)."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        process = int(path.parent.name)
+        parents[process], ticks[process] = int(fields[1]), sum(map(int, fields[11:15]))
+
+    def ours(process: int) -> bool:
+        return process == os.getpid() or (process in parents and ours(parents[process]))
+
+    return sum(t for process, t in ticks.items() if ours(process)) / os.sysconf("SC_CLK_TCK")
+
+
 def spread(samples: list[float]) -> dict[str, float]:
     """Median and range: on a shared machine the range is part of the answer."""
     return {"median": statistics.median(samples), "min": min(samples), "max": max(samples)}

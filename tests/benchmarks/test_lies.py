@@ -75,3 +75,20 @@ def test_a_lie_is_possible_by_itself_but_for_a_coefficient_out_of_reach(
             false = lies.told(about, start, trained, np.random.default_rng(seed), 5.0, 20.0)
             problem = problem_with(false, start, limits)
             assert problem is None or "coefficients.c_a" in problem
+
+
+def test_honest_runs_of_other_seeds_are_judged_like_lies(lies: ModuleType) -> None:
+    def line(lie: int, seed: int, reached: float) -> dict[str, Any]:
+        about = lies.KINDS[0] if lie >= 0 else None
+        told = {"reducer": "mean", "lie": lie, "seed": seed, "about": about, "return": reached}
+        return told | {"liar_refused": [], "honest_refused": [], "notes": []}
+
+    lines = [line(-1, 1, -3.0), line(-1, 2, -1.0), line(-1, 7, -4.0), line(5, 505, 0.0)]
+    found = lies.tabulate(lines, [1, 2])["mean"]
+    assert (found["honest"]["low"], found["honest"]["high"], found["honest"]["seeds"]) == (
+        -3,
+        -1,
+        2,
+    )
+    judged = {about: (x["below"], x["within"], x["above"]) for about, x in found["lies"].items()}
+    assert judged == {"policy": (0, 0, 1), "all": (0, 0, 1), "none": (1, 0, 0)}

@@ -274,14 +274,16 @@ def test_a_report_over_several_runs_is_measured() -> None:
 
 def test_lies_are_told_refused_and_resumed(tmp_path: Path) -> None:
     results = tmp_path / "lies.jsonl"
-    small = ["--lies", "1", "--honest", "1", "--rounds", "2", "--reducers", "suggested"]
+    small = ["--lies", "1", "--honest", "1", "--control", "2", "--rounds", "2"]
+    small += ["--reducers", "suggested"]
     small += ["--results", str(results), "--set", *REACHER]
     result = result_of("lies", *small)
     assert result["found"]["suggested"]["honest"]["seeds"] == 1
-    (about, found), (_, together) = result["found"]["suggested"]["lies"].items()
-    assert about == "coefficient"
-    assert found == together
-    assert (found["lies"], found["honest_refused"]) == (1, 0)
+    judged = result["found"]["suggested"]["lies"]
+    assert list(judged) == ["everything", "all", "none"]
+    assert judged["everything"] == judged["all"]
+    for found in judged.values():
+        assert (found["lies"], found["honest_refused"]) == (1, 0)
     lines = results.read_text()
     assert result_of("lies", *small)["found"] == result["found"]
     assert results.read_text() == lines

@@ -211,6 +211,12 @@ def test_too_few_clients_end_it_with_code_3_after_a_while(tmp_path, capsys):
     assert lines[2].startswith("fedkl: only 0 of ")
     assert (tmp_path / "run" / "serving.toml").exists()
     nothing_is_left_of(tmp_path)
+    # A unit that starts again goes on with the run, and waits for clients as before.
+    code, _, err = call(capsys, "resume", tmp_path / "run")
+    assert code == 3
+    assert re.search(serving, err)
+    assert "fedkl: only 0 of " in err
+    nothing_is_left_of(tmp_path)
 
 
 @pytest.fixture

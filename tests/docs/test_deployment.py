@@ -96,6 +96,7 @@ def test_each_container_sees_only_the_keys_that_it_needs(tmp_path):
     lines = re.findall(r"^    ((?:fedkl keys keys --clients 2 --host server|install|cp) ?.*)$",
                        PAGE, re.MULTILINE)  # fmt: skip
     keys.make(tmp_path / "keys", 2, ["server"])
+    (tmp_path / "fleet.toml").touch()
     assert lines[0].startswith("fedkl keys")
     subprocess.run("\n".join(["set -e", *lines[1:]]), shell=True, cwd=tmp_path, check=True)
     for name, service in compose["services"].items():
@@ -104,6 +105,8 @@ def test_each_container_sees_only_the_keys_that_it_needs(tmp_path):
         assert service["mem_limit"]
         assert service["logging"]["options"]["max-size"]
         assert f"./{name}/keys:/keys:ro" in service["volumes"]
+        rest = [volume for volume in service["volumes"] if not volume.endswith(":/keys:ro")]
+        assert [v.partition(":")[0] for v in rest] in ([f"./{name}/state"], [f"./{name}/data"])
         there = {path.name for path in (tmp_path / name / "keys").iterdir()}
         assert there == {
             "server": {"ca.crt", "server.crt", "server.key", "client-0.pub", "client-1.pub"},

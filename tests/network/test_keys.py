@@ -77,16 +77,27 @@ def test_a_key_that_was_moved_to_its_client_is_not_made_again(folder):
 def test_what_an_interrupted_call_left_is_gone_on_with(folder, keep):
     before = contents(folder)
     for name in before:
-        if name not in [*keep, "client-1.key"]:
+        if name not in keep:
             (folder / name).unlink()
     (folder / ".ca.crt.0123abcd.fedkl-tmp").write_text("half of")
     keys.make(folder, 2)
     after = contents(folder)
     assert after.keys() == before.keys()
-    kept = [*keep, "client-1.key", "client-1.pub"]
-    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert {name: after[name] for name in keep} == {name: before[name] for name in keep}
     ca, server = (x509.load_pem_x509_certificate(after[f"{n}.crt"]) for n in ("ca", "server"))
     server.verify_directly_issued_by(ca)
+
+
+def test_a_revoked_key_does_not_come_back_when_clients_are_added(folder):
+    (folder / "client-1.pub").unlink()
+    revoked = (folder / "client-1.key").read_bytes()
+    with pytest.raises(UserError, match=r"client-1\.key is there without client-1\.pub"):
+        keys.make(folder, 3)
+    assert 1 not in keys.public_keys(folder)
+    (folder / "client-1.key").unlink()
+    keys.make(folder, 3)
+    assert sorted(keys.public_keys(folder)) == [0, 1, 2]
+    assert (folder / "client-1.key").read_bytes() != revoked
 
 
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):

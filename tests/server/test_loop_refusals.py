@@ -41,6 +41,10 @@ def lies(client: int, attempt: int, answer: Any) -> Any:
     return spoilt(answer) if client == LIAR else answer
 
 
+def fails(client: int, attempt: int, answer: Any) -> Any:
+    return fedkl.engines.Failure("out of order") if client == LIAR else answer
+
+
 def out(record: Any) -> dict[int, str]:
     return {entry["client"]: entry["reason"] for entry in record["rejected"]}
 
@@ -131,9 +135,6 @@ def test_a_client_that_is_believed_once_starts_anew(tiny, between):
 
 
 def test_who_does_not_answer_is_not_a_liar(tiny, between):
-    def fails(client: int, attempt: int, answer: Any) -> Any:
-        return fedkl.engines.Failure("out of order") if client == LIAR else answer
-
     federation, engine = between(everybody(tiny), fails)
     for _ in range(5):
         federation.run_round()
@@ -152,6 +153,38 @@ def test_with_suspend_after_0_everybody_is_always_asked(tiny, between):
     for _ in range(5):
         federation.run_round()
     assert all(len(jobs) == 4 for jobs in engine.asked)
+
+
+# A liar that is found is one that the reducer need not look for.
+
+
+def five(tiny: Callable[..., fedkl.Config], byzantine: int) -> fedkl.Config:
+    return everybody(
+        tiny,
+        federation__clients=5,
+        federation__clients_per_round=5,
+        aggregation__reduce="multi-krum",
+        aggregation__byzantine=byzantine,
+    )
+
+
+def test_multi_krum_averages_all_the_others_while_its_liar_is_refused_or_suspended(tiny, between):
+    found, _ = between(five(tiny, byzantine=1), lies)
+    absent, _ = between(five(tiny, byzantine=0), fails)
+    for _ in range(4):  # in the fourth round it is not asked
+        assert out(found.run_round()).keys() == {LIAR}
+        absent.run_round()
+    a, b = to_arrays(found.state.model), to_arrays(absent.state.model)
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_multi_krum_still_leaves_one_out_where_a_client_was_only_lost(tiny, between):
+    lost, _ = between(five(tiny, byzantine=1), fails)
+    absent, _ = between(five(tiny, byzantine=0), fails)
+    lost.run_round()
+    absent.run_round()
+    a, b = to_arrays(lost.state.model.policy), to_arrays(absent.state.model.policy)
+    assert not all(np.array_equal(a[name], b[name]) for name in a)
 
 
 # All refused for one reason.

@@ -17,7 +17,7 @@ from fedkl.learning.networks import MLP
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
-from fedkl.server.outliers import REMEMBERED, Usual, judge, no_history, usual_before
+from fedkl.server.outliers import REMEMBERED, Usual, judge, no_history, traits_of, usual_before
 from fedkl.server.validation import Limits
 from fedkl.worlds import PointTarget
 
@@ -286,3 +286,9 @@ def test_two_kinds_of_client_are_believed_if_each_is_more_than_a_third():
     here, there = moments(48, [0, 0], [0.01, 0]), moments(48, [500, 0], [0.01, 0])
     assert said(here, here, here, there, there)[0] == {}
     assert said(here, here, here, here, there)[0].keys() == {4}
+
+
+def test_a_coefficient_that_was_0_may_grow_to_anything_within_its_bounds():
+    start, answer = model(c2=0.0), model(c2=7.0)
+    trained = Trained(Update(answer, F32(64), ()), {})
+    assert traits_of(trained, start).sizes["coefficients.c2"] == 1.0

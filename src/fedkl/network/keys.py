@@ -303,13 +303,14 @@ def _make_client(folder: Path, number: int) -> None:
     public, private = (folder / f"client-{number}.{end}" for end in ("pub", "key"))
     if public.exists():
         return
-    if private.exists():  # an interrupted call made it
-        public_key_of(private)
-        key = forms.load_ssh_private_key(_read(private), None)
-    else:
-        key = ec.generate_private_key(ec.SECP384R1())
-        form = (forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
-        _create(private, key.private_bytes(*form), _PRIVATE)
+    if private.exists():  # what is revoked must not come back because clients are added
+        raise UserError(
+            f"{private} is there without {public.name}: it was revoked, or a call was interrupted; "
+            "remove it, and a new key is made"
+        )
+    key = ec.generate_private_key(ec.SECP384R1())
+    form = (forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
+    _create(private, key.private_bytes(*form), _PRIVATE)
     line = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
     _create(public, line + f" client-{number}\n".encode())
 

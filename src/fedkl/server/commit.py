@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +35,11 @@ class Next(NamedTuple):
 
 
 def next_state(
-    config: Config, aggregation: Aggregation, before: State, updates: Mapping[int, Update]
+    config: Config,
+    aggregation: Aggregation,
+    before: State,
+    updates: Mapping[int, Update],
+    refused: Collection[int],
 ) -> Next:
     """The state after a round, if enough updates came and what they make is sound.
 
@@ -44,6 +48,7 @@ def next_state(
         aggregation: the chain, or the two of them that regions make.
         before: the state before the round.
         updates: those that were accepted.
+        refused: clients that were not believed, in this round or again and again before.
     """
     quorum, t = config.federation.quorum, int(before.round)
     if len(updates) < quorum:
@@ -51,7 +56,7 @@ def next_state(
         return Next(before, note)
     ordered = {client: updates[client] for client in sorted(updates)}
     key = key_for(config.seed, Purpose.AGGREGATION, t)
-    made = aggregation(before.aggregation, t, before.model, ordered, key)
+    made = aggregation(before.aggregation, t, before.model, ordered, key, refused)
     messages = [update.message for update in ordered.values()]
     shared = config.algorithm.gather(before.model.shared, messages, config.federation.clients)
     model = replace(made.model, shared=_fitting(config.algorithm, before.model.shared, shared))

@@ -148,7 +148,8 @@ class Federation:
         came = replies.train(self.engine, model, asked, self._limits, terms)
         trained = records.diagnostics(came.accepted)
         updates = {client: answer.update for client, answer in came.accepted.items()}
-        after = next_state(self.config, self._aggregation, before, updates)
+        refused = came.refused | not_asked.keys()
+        after = next_state(self.config, self._aggregation, before, updates, refused)
         kept = [] if after.note else sorted(updates)
         note = _one_reason(came) or after.note
         new = replace(

@@ -102,7 +102,8 @@ def traits_of(trained: Trained, start: Model) -> Traits:
             traits.sizes[name] = move(known, new) / max(1.0, norm(jax.tree.leaves(known)))
         elif kind is Kind.COEFFICIENTS:
             # A client whose iterations the guard rolled back keeps what was broadcast.
-            growth = {c: float(value) / float(known[c]) for c, value in new.items()}
+            # Of one that was 0 nothing is known but its bounds.
+            growth = {c: float(new[c]) / float(x) if x else 1.0 for c, x in known.items()}
             traits.sizes.update({f"{name}.{c}": max(1.0, times) for c, times in growth.items()})
         elif kind is Kind.MOMENTS and known is not None and new.count > 0:
             traits.means[name], traits.deviations[name] = mean_and_deviation(new)

@@ -7,7 +7,7 @@ import pytest
 
 from fedkl.arrays import size_in_bytes
 from fedkl.errors import UserError
-from fedkl.server.aggregation import SGD, Chain, Grouped, Mean, Median, NoStep, Regions
+from fedkl.server.aggregation import SGD, Chain, Grouped, Mean, Median, MultiKrum, NoStep, Regions
 from fedkl.server.state import broadcast
 
 KEY = jax.random.key(0)
@@ -21,6 +21,18 @@ def regions(rounds=1, within=None, across=None, step=None, assignment=TWO):
 
 def policy(model):
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(model.policy)])
+
+
+@pytest.mark.parametrize(("refused", "first"), [((), 1.0), ((8,), 3.0), ((9,), 1.0)])
+def test_a_region_s_reducer_need_not_bear_those_that_were_refused_in_it(
+    filled, update, refused, first
+):
+    """Of 0, 1, 2 and 9 the first region leaves 9 out, unless its liar (client 8) is found."""
+    both = regions(within=MultiKrum(byzantine=1), assignment=np.array([0] * 4 + [1] * 4 + [0, 1]))
+    model = filled(0.0)
+    updates = {c: update(float(x), 1) for c, x in enumerate([0, 1, 2, 9])}
+    result = both(both.init(model), 0, model, updates, KEY, refused).model
+    assert policy(result).tolist() == [pytest.approx(first)] * 3
 
 
 def test_one_round_of_means_in_both_levels_is_the_plain_mean(filled, update):

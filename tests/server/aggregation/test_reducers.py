@@ -309,6 +309,19 @@ def test_a_short_round_looks_at_one_neighbour():
     assert reduce(MultiKrum(byzantine=2), [0, 5, 6]) == [5.0]
 
 
+def test_clients_that_were_refused_need_not_be_borne_any_more():
+    """Of 0, 1, 2 and 9, one liar to bear leaves 9 out; once it is found, all are averaged."""
+    assert reduce(MultiKrum(byzantine=1), [0, 1, 2, 9]) == [1.0]
+    assert reduce(MultiKrum(byzantine=1).after_refusing(1), [0, 1, 2, 9]) == [3.0]
+    assert MultiKrum(byzantine=3, chosen=2).after_refusing(1) == MultiKrum(byzantine=2, chosen=2)
+    assert Krum(byzantine=1).after_refusing(5) == Krum(byzantine=0)
+
+
+@pytest.mark.parametrize("reducer", [Mean(), Median(), TrimmedMean(), GeometricMedian()], ids=ids)
+def test_others_bear_no_number_of_clients(reducer):
+    assert reducer.after_refusing(1) is reducer
+
+
 @given(points=several(7))
 @settings(max_examples=25, deadline=None)
 def test_krum_takes_the_point_with_the_smallest_score(points):

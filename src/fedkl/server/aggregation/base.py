@@ -46,6 +46,13 @@ class Reducer(eqx.Module):
             UserError: K is too small.
         """
 
+    def after_refusing(self, refused: int) -> Reducer:
+        """The reducer of a round in which validation has refused so many clients.
+
+        One that bears a number of bad clients has to bear so many fewer: those are found.
+        """
+        return self
+
     @abstractmethod
     def __call__(
         self, points: Float[np.ndarray, "k p"], weights: Float[np.ndarray, " k"]

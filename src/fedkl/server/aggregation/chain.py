@@ -7,7 +7,8 @@ rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -49,7 +50,13 @@ class Aggregation(Protocol):
         it."""
 
     def __call__(
-        self, state: PyTree, round: int, model: Model, updates: Mapping[int, Update], key: Any
+        self,
+        state: PyTree,
+        round: int,
+        model: Model,
+        updates: Mapping[int, Update],
+        key: Any,
+        refused: Collection[int] = (),
     ) -> Aggregated:
         """The next model and state.
 
@@ -59,6 +66,7 @@ class Aggregation(Protocol):
             model: the global model.
             updates: of the clients that were accepted; at least one.
             key: of the round, for transforms that draw random numbers.
+            refused: clients of this round that were not believed.
         """
 
 
@@ -93,7 +101,11 @@ class Chain(eqx.Module):
         model: Model,
         updates: Mapping[int, Update],
         key: PRNGKeyArray,
+        refused: Collection[int] = (),
     ) -> Aggregated:
+        if refused:
+            left = replace(self, reduce=self.reduce.after_refusing(len(refused)))
+            return left(state, round, model, updates, key)
         clients = sorted(updates)
         weights = np.asarray([float(updates[c].weight) for c in clients])
         parts: dict[str, Any] = {"shared": model.shared}

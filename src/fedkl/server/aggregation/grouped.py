@@ -6,7 +6,7 @@ client, which reports after every few rounds: then all that it has learnt since 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -125,12 +125,14 @@ class Regions(eqx.Module):
         model: Model,
         updates: Mapping[int, Update],
         key: PRNGKeyArray,
+        refused: Collection[int] = (),
     ) -> Aggregated:
         regions = list(state.regions)
         for r, region in enumerate(regions):
             own = {c: update for c, update in updates.items() if self.assignment[c] == r}
             if own:
-                regions[r] = self._after(region, round, own, key)
+                bad = [c for c in refused if self.assignment[c] == r]
+                regions[r] = self._after(region, round, own, key, bad)
         if (round + 1) % self.region_rounds:
             return Aggregated(model, RegionsState(tuple(regions), state.above))
         reports = {r: _report(region) for r, region in enumerate(regions) if region.weight > 0}
@@ -147,14 +149,19 @@ class Regions(eqx.Module):
         )
 
     def _after(
-        self, region: Region, round: int, updates: Mapping[int, Update], key: PRNGKeyArray
+        self,
+        region: Region,
+        round: int,
+        updates: Mapping[int, Update],
+        key: PRNGKeyArray,
+        refused: Collection[int],
     ) -> Region:
         blank = eqx.tree_at(
             lambda m: [getattr(m, name) for name in region.new],
             region.model,
             [jax.tree.map(np.zeros_like, moments) for moments in region.new.values()],
         )
-        added = self.inner({}, round, blank, updates, key).model
+        added = self.inner({}, round, blank, updates, key, refused).model
         merged = [merge(getattr(region.model, n), getattr(added, n)) for n in region.new]
         return Region(
             eqx.tree_at(lambda m: [getattr(m, name) for name in region.new], added, merged),

@@ -7,6 +7,7 @@ that a bad client could lie about.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -143,6 +144,9 @@ class Krum(Reducer):
                 f"needs federation.clients_per_round of at least {needed}, not {clients_per_round}"
             )
 
+    def after_refusing(self, refused: int) -> Krum:
+        return replace(self, byzantine=max(0, self.byzantine - refused))
+
     def __call__(
         self, points: Float[np.ndarray, "k p"], weights: Float[np.ndarray, " k"]
     ) -> Float[np.ndarray, " p"]:
@@ -160,7 +164,7 @@ class Krum(Reducer):
 class MultiKrum(Krum):
     """The unweighted mean of the points with the best Krum scores (Blanchard et al. 2017). Where
     fewer clients than K arrive, as many as there are (less `byzantine`, if `chosen` is 0), but at
-    least 1."""
+    least 1. Clients that validation has refused are among the B."""
 
     name: ClassVar[str] = "multi-krum"
     summary: ClassVar[str] = "mean of the points that are nearest to their neighbours"
