@@ -16,12 +16,14 @@ from jaxtyping import Float
 
 from fedkl import compilation
 from fedkl.arrays import from_arrays, mismatch, to_arrays
-from fedkl.clients.state import Model
+from fedkl.clients.state import Model, Update
 from fedkl.clients.work import Evaluate, RecordEpisode
 from fedkl.engines import Engine, Failure, Job
+from fedkl.engines.base import Words
 from fedkl.errors import StalledError, UserError
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server import measuring, records, replies
+from fedkl.server.averaging import Found, evaluate_averaging
 from fedkl.server.commit import next_state
 from fedkl.server.films import Film, film
 from fedkl.server.measuring import Measured
@@ -167,6 +169,7 @@ class Federation:
         record: Record = {
             "round": t + 1,
             **self._returns(),
+            **self._averaging(model, {} if after.note else updates),
             "selected": selected,
             "rejected": [{"client": c, "reason": r} for c, r in sorted(rejected.items())],
             **records.retried(came.retried),
@@ -207,14 +210,19 @@ class Federation:
     ) -> Callable[[], Evaluated]:
         """Asks clients to evaluate, and gives what collects their answers: several evaluations can
         be on their way at once."""
+        asked = range(self.config.federation.clients) if clients is None else clients
+        jobs, key = self._evaluation_jobs(asked)
+        coming = self.engine.run(work, broadcast(self.state.model), jobs, key)
+
+        return lambda: records.evaluated(dict(coming), asked, work.episodes)
+
+    def _evaluation_jobs(self, asked: Sequence[int]) -> tuple[list[Job], Words]:
+        """Jobs of an evaluation, which all start from the same states, and their common key."""
         everybody, t = self.config.federation.clients, int(self.state.round)
-        asked = range(everybody) if clients is None else clients
         key = key_for(self.config.seed, Purpose.EVALUATION, t)
         words = words_of(jax.random.split(key, everybody))
         jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
-        coming = self.engine.run(work, broadcast(self.state.model), jobs, words_of(key))
-
-        return lambda: records.evaluated(dict(coming), asked, work.episodes)
+        return jobs, words_of(key)
 
     def measure(self, clients: Sequence[int] | None = None) -> Measured:
         """The level of heterogeneity at the global policy; changes nothing.
@@ -400,6 +408,17 @@ class Federation:
         both = [self.evaluation(Evaluate(settings.episodes, d), sample) for d in (False, True)]
         stochastic, deterministic = (collect() for collect in both)
         return records.returns(stochastic, deterministic, sample)
+
+    def _averaging(self, before: Model, updates: Mapping[int, Update]) -> Found:
+        """What the round's average is worth beside the mixture of what went into it, if asked."""
+        settings = self.config.evaluation
+        if not (settings.averaging and updates and self._evaluates(int(self.state.round))):
+            return {}
+        everybody = range(self.config.federation.clients)
+        asked = everybody if self.evaluated is None else self.evaluated
+        models = before, broadcast(self.state.model)
+        jobs = self._evaluation_jobs(asked)
+        return evaluate_averaging(self.engine, models, updates, settings.episodes, *jobs)
 
 
 def _one_reason(came: Replies) -> str | None:
