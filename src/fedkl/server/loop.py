@@ -30,7 +30,7 @@ from fedkl.server.measuring import Measured
 from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
 from fedkl.server.replies import Replies
-from fedkl.server.rows import Known, Refusals, SavedRows, read_rows
+from fedkl.server.rows import Known, Refusals, SavedRows, read_refusals, read_rows, refusals_array
 from fedkl.server.selection import Pool
 from fedkl.server.soundness import require_finite, require_sound
 from fedkl.server.starting import first_states, limits_of, local_engine, task_of
@@ -163,7 +163,8 @@ class Federation:
         self.engine.keep(t + 1, kept)
         self.state = new
         self._since |= dict.fromkeys(kept, t + 1)
-        self._changed |= set(kept) | self._count_refusals(t, kept, came.refused)
+        self._changed |= set(kept)
+        self._count_refusals(t, kept, came.refused)
         self._trouble = _trouble(note, came.rejected)
         rejected = came.rejected | not_asked
         record: Record = {
@@ -264,8 +265,11 @@ class Federation:
 
     def save(self) -> Snapshot:
         """All that is needed to go on; call `saved` when it is safe."""
-        rows = SavedRows(Known(self._since, self._refusals, self.engine.save()))
-        return Snapshot(to_arrays(self.state), rows, frozenset(self._changed))
+        arrays = to_arrays(self.state)
+        if self._refusals:
+            arrays["refusals"] = refusals_array(self._refusals)
+        rows = SavedRows(Known(self._since, self.engine.save()))
+        return Snapshot(arrays, rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
         """What `save` gave is safe.
@@ -288,10 +292,13 @@ class Federation:
             # A checkpoint from before rounds were remembered: it is as if none had been.
             blank = no_history(self.state.model)
             arrays = {**arrays, **to_arrays({"usual": blank})}
-        state = from_arrays(self.state, arrays)
-        if strangers := [client for client in rows if client >= self.config.federation.clients]:
+        refused = read_refusals(arrays["refusals"]) if "refusals" in arrays else {}
+        own_arrays = {name: array for name, array in arrays.items() if name != "refusals"}
+        state = from_arrays(self.state, own_arrays)
+        if strangers := [c for c in (*rows, *refused) if c >= self.config.federation.clients]:
             raise ValueError(f"there is no client {strangers[0]}")
-        self._since, self._refusals, own = read_rows(rows, self._first_client)
+        self._since, own = read_rows(rows, self._first_client)
+        self._refusals = refused
         self.engine.restore(own)
         self.state = state
         self._changed = set()
@@ -348,12 +355,12 @@ class Federation:
                 )
         return out if len(selected) - len(out) >= self.config.federation.quorum else {}
 
-    def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> set[int]:
-        """Counts who was refused in a round and who was not; names those whose count changed.
+    def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> None:
+        """Counts who was refused in a round and who was not.
 
         A round that left the model as it was puts the blame on nobody.
         """
-        settings, before = self.config.federation, dict(self._refusals)
+        settings = self.config.federation
         for client in kept:
             self._refusals.pop(client, None)
         for client in refused if kept else ():
@@ -361,8 +368,6 @@ class Federation:
             out = 0 < settings.suspend_after <= times
             until = t + 1 + settings.suspend_rounds if out else 0
             self._refusals[client] = Refusals(times, until)
-        changed = before.keys() | self._refusals.keys()
-        return {c for c in changed if before.get(c) != self._refusals.get(c)}
 
     def _observed(
         self, t: int, before: Any, selected: list[int], trained: records.Diagnostics
