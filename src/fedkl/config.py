@@ -25,6 +25,7 @@ from fedkl.learning.sharing import ALL, FEDERATED, LOCAL, NONE
 from fedkl.plugins import load_plugin
 from fedkl.runs import RunDirectory, strict_toml
 from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
+from fedkl.server.averaging import check_averaging
 from fedkl.server.measuring import check_basis
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.selection.measured import Measured
@@ -335,6 +336,8 @@ def _check(config: Config) -> None:
     config.selection.check(n, selected)
     if config.heterogeneity.every or isinstance(config.selection, Measured):
         check_basis(config.federation)
+    if config.evaluation.averaging:
+        check_averaging(config)
     config.aggregation.check(n, k)
     own_first = config.learner.personal_iterations
     if own_first and config.federation.personal == NONE:

@@ -14,11 +14,18 @@ import fedkl
 from fedkl.arrays import to_arrays
 from fedkl.clients.carry import Trained
 from fedkl.clients.state import Model
+from fedkl.runs import RunDirectory
 from fedkl.server.loop import Federation
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 LIAR = 1
+
+
+class StopsAfterARound(fedkl.Callback):
+    def on_round(self, record: Any) -> None:
+        if record["round"] == 1:
+            raise KeyboardInterrupt
 
 
 def everybody(tiny: Callable[..., fedkl.Config], **settings: Any) -> fedkl.Config:
@@ -229,7 +236,8 @@ def test_a_run_that_is_resumed_knows_whom_it_does_not_ask_and_what_was_usual(tin
         for _ in range(stop):
             first.run_round()
         arrays, rows, changed = first.save()
-        assert LIAR in changed
+        assert arrays["refusals"][:, 0].tolist() == [LIAR]
+        assert LIAR not in changed
         saved = {client: dict(row) for client, row in rows.items()}
         second, _ = between(config, lies)
         second.restore(arrays, saved)
@@ -237,6 +245,25 @@ def test_a_run_that_is_resumed_knows_whom_it_does_not_ask_and_what_was_usual(tin
         assert [out(r) for r in again] == [out(r) for r in records[stop:]]
         ours, theirs = to_arrays(second.state), to_arrays(whole.state)
         assert all(ours[name].tobytes() == theirs[name].tobytes() for name in theirs)
+
+
+def test_a_run_with_a_client_that_was_never_believed_is_saved_and_resumed(tiny, tmp_path):
+    """Through files: rows of a checkpoint must be alike, also beside a client that has none."""
+    config = tiny(
+        federation__clients_per_round=4,
+        federation__retries=0,
+        federation__rounds=4,
+        federation__max_move_factor=1.001,
+    )
+    fedkl.train(config, tmp_path / "whole")
+    log = RunDirectory(tmp_path / "whole").metrics.read()
+    assert log[0]["clients"]
+    assert out(log[0])
+    with pytest.raises(KeyboardInterrupt):
+        fedkl.train(config, tmp_path / "parts", callbacks=[StopsAfterARound()])
+    fedkl.resume(tmp_path / "parts")
+    again = RunDirectory(tmp_path / "parts").metrics.read()
+    assert [out(record) for record in again] == [out(record) for record in log]
 
 
 def test_a_checkpoint_of_before_rounds_were_remembered_is_read_as_if_none_had_been(tiny):

@@ -189,6 +189,10 @@ def _check(serving: Serving, chosen: Config) -> None:
             "federation.data must be own over a network, not pooled: there clients' data stay "
             "where they are"
         )
+    if chosen.evaluation.averaging:
+        raise UserError(
+            "evaluation.averaging must be false over a network: no client is sent another's policy"
+        )
     if serving.local:
         if serving.port:
             checks.check_port(serving.host, serving.port)

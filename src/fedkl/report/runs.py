@@ -26,7 +26,7 @@ from fedkl.texts import printable
 Warn = Callable[[str], object]
 _LARGEST = 1e150
 """What is larger counts as infinite: its square is, and so may be sums and the ends of axes."""
-_UNUSED = {"clients", "heterogeneity", "selected"}
+_UNUSED = {"averaging", "clients", "heterogeneity", "selected"}
 """Of a record: long lists, which a report over many runs cannot keep in memory."""
 
 

@@ -33,6 +33,10 @@ _COPIED = (
     "distance_global", "guarded", "env_steps", "bytes_down", "bytes_up", "bytes_down_regions",
     "bytes_up_regions", "seconds",
 )  # fmt: skip
+_OF_MEMBERS = (
+    "return_mean", "distance_mean", "distance_max", "distance_mean_elsewhere",
+    "distance_max_elsewhere",
+)  # fmt: skip
 _MEASURED = ("advantage", "heterogeneity", "learning_potential", "alignment")
 COLUMNS = (
     *_COPIED,
@@ -43,6 +47,10 @@ COLUMNS = (
     *_MEASURED,
     "share_below_0",
     *(f"selected_{name}_{how}" for name in _MEASURED[2:] for how in ("mean", "least", "sum")),
+    "mixture_return_mean",
+    "mixture_kl",
+    "mixture_tv",
+    *(f"member_{name}" for name in _OF_MEMBERS),
 )
 """Of a table. What was not measured is empty."""
 
@@ -68,7 +76,21 @@ def row_of(record: Mapping[str, Any]) -> Row:
         row[f"selected_{name}_mean"] = float(np.mean(values)) if values else None
         row[f"selected_{name}_least"] = min(values, default=None)
         row[f"selected_{name}_sum"] = float(np.sum(values)) if values else None
+    row |= _of_averaging(record.get("averaging"))
     return {name: _short(row[name]) for name in COLUMNS}
+
+
+def _of_averaging(found: Mapping[str, Any] | None) -> Row:
+    """What is kept of the mixture of policies beside their average: means over members."""
+    if found is None:
+        return dict.fromkeys(name for name in COLUMNS if name.startswith(("mixture_", "member_")))
+    row: Row = {"mixture_return_mean": found["mixture_return_mean"]}
+    row |= {f"mixture_{name}": found[name] for name in ("kl", "tv")}
+    for name in _OF_MEMBERS:
+        values = [member[name] for member in found["members"]]
+        known = [value for value in values if value is not None]
+        row[f"member_{name}"] = float(np.mean(known)) if len(known) == len(values) else None
+    return row
 
 
 def _short(value: float | None) -> float | None:

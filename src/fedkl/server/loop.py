@@ -16,19 +16,21 @@ from jaxtyping import Float
 
 from fedkl import compilation
 from fedkl.arrays import from_arrays, mismatch, to_arrays
-from fedkl.clients.state import Model
+from fedkl.clients.state import Model, Update
 from fedkl.clients.work import Evaluate, RecordEpisode
 from fedkl.engines import Engine, Failure, Job
+from fedkl.engines.base import Words
 from fedkl.errors import StalledError, UserError
 from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server import measuring, records, replies
+from fedkl.server.averaging import Found, evaluate_averaging
 from fedkl.server.commit import next_state
 from fedkl.server.films import Film, film
 from fedkl.server.measuring import Measured
 from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
 from fedkl.server.replies import Replies
-from fedkl.server.rows import Known, Refusals, SavedRows, read_rows
+from fedkl.server.rows import Known, Refusals, SavedRows, read_refusals, read_rows, refusals_array
 from fedkl.server.selection import Pool
 from fedkl.server.soundness import require_finite, require_sound
 from fedkl.server.starting import first_states, limits_of, local_engine, task_of
@@ -162,12 +164,14 @@ class Federation:
         self.engine.keep(t + 1, kept)
         self.state = new
         self._since |= dict.fromkeys(kept, t + 1)
-        self._changed |= set(kept) | self._count_refusals(t, kept, came.refused)
+        self._changed |= set(kept)
+        self._count_refusals(t, kept, came.refused)
         self._trouble = _trouble(note, came.rejected)
         rejected = came.rejected | not_asked
         record: Record = {
             "round": t + 1,
             **self._returns(),
+            **self._averaging(model, {} if after.note else updates),
             "selected": selected,
             "rejected": [{"client": c, "reason": r} for c, r in sorted(rejected.items())],
             **records.retried(came.retried),
@@ -208,14 +212,19 @@ class Federation:
     ) -> Callable[[], Evaluated]:
         """Asks clients to evaluate, and gives what collects their answers: several evaluations can
         be on their way at once."""
+        asked = range(self.config.federation.clients) if clients is None else clients
+        jobs, key = self._evaluation_jobs(asked)
+        coming = self.engine.run(work, broadcast(self.state.model), jobs, key)
+
+        return lambda: records.evaluated(dict(coming), asked, work.episodes)
+
+    def _evaluation_jobs(self, asked: Sequence[int]) -> tuple[list[Job], Words]:
+        """Jobs of an evaluation, which all start from the same states, and their common key."""
         everybody, t = self.config.federation.clients, int(self.state.round)
-        asked = range(everybody) if clients is None else clients
         key = key_for(self.config.seed, Purpose.EVALUATION, t)
         words = words_of(jax.random.split(key, everybody))
         jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
-        coming = self.engine.run(work, broadcast(self.state.model), jobs, words_of(key))
-
-        return lambda: records.evaluated(dict(coming), asked, work.episodes)
+        return jobs, words_of(key)
 
     def measure(self, clients: Sequence[int] | None = None) -> Measured:
         """The level of heterogeneity at the global policy; changes nothing.
@@ -257,8 +266,11 @@ class Federation:
 
     def save(self) -> Snapshot:
         """All that is needed to go on; call `saved` when it is safe."""
-        rows = SavedRows(Known(self._since, self._refusals, self.engine.save()))
-        return Snapshot(to_arrays(self.state), rows, frozenset(self._changed))
+        arrays = to_arrays(self.state)
+        if self._refusals:
+            arrays["refusals"] = refusals_array(self._refusals)
+        rows = SavedRows(Known(self._since, self.engine.save()))
+        return Snapshot(arrays, rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
         """What `save` gave is safe.
@@ -281,10 +293,13 @@ class Federation:
             # A checkpoint from before rounds were remembered: it is as if none had been.
             blank = no_history(self.state.model)
             arrays = {**arrays, **to_arrays({"usual": blank})}
-        state = from_arrays(self.state, arrays)
-        if strangers := [client for client in rows if client >= self.config.federation.clients]:
+        refused = read_refusals(arrays["refusals"]) if "refusals" in arrays else {}
+        own_arrays = {name: array for name, array in arrays.items() if name != "refusals"}
+        state = from_arrays(self.state, own_arrays)
+        if strangers := [c for c in (*rows, *refused) if c >= self.config.federation.clients]:
             raise ValueError(f"there is no client {strangers[0]}")
-        self._since, self._refusals, own = read_rows(rows, self._first_client)
+        self._since, own = read_rows(rows, self._first_client)
+        self._refusals = refused
         self.engine.restore(own)
         self.state = state
         self._changed = set()
@@ -341,12 +356,12 @@ class Federation:
                 )
         return out if len(selected) - len(out) >= self.config.federation.quorum else {}
 
-    def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> set[int]:
-        """Counts who was refused in a round and who was not; names those whose count changed.
+    def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> None:
+        """Counts who was refused in a round and who was not.
 
         A round that left the model as it was puts the blame on nobody.
         """
-        settings, before = self.config.federation, dict(self._refusals)
+        settings = self.config.federation
         for client in kept:
             self._refusals.pop(client, None)
         for client in refused if kept else ():
@@ -354,8 +369,6 @@ class Federation:
             out = 0 < settings.suspend_after <= times
             until = t + 1 + settings.suspend_rounds if out else 0
             self._refusals[client] = Refusals(times, until)
-        changed = before.keys() | self._refusals.keys()
-        return {c for c in changed if before.get(c) != self._refusals.get(c)}
 
     def _observed(
         self, t: int, before: Any, selected: list[int], trained: records.Diagnostics
@@ -401,6 +414,17 @@ class Federation:
         both = [self.evaluation(Evaluate(settings.episodes, d), sample) for d in (False, True)]
         stochastic, deterministic = (collect() for collect in both)
         return records.returns(stochastic, deterministic, sample)
+
+    def _averaging(self, before: Model, updates: Mapping[int, Update]) -> Found:
+        """What the round's average is worth beside the mixture of what went into it, if asked."""
+        settings = self.config.evaluation
+        if not (settings.averaging and updates and self._evaluates(int(self.state.round))):
+            return {}
+        everybody = range(self.config.federation.clients)
+        asked = everybody if self.evaluated is None else self.evaluated
+        models = before, broadcast(self.state.model)
+        jobs = self._evaluation_jobs(asked)
+        return evaluate_averaging(self.engine, models, updates, settings.episodes, *jobs)
 
 
 def _one_reason(came: Replies) -> str | None:

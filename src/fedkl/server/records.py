@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from fedkl.clients.carry import Trained
 from fedkl.engines import Failure
+from fedkl.server.averaging import AveragingRecord
 from fedkl.server.measuring import LevelRecord
 from fedkl.server.validation import LARGEST_RETURN
 
@@ -85,6 +86,7 @@ class Record(Returns, Diagnostics):
     heterogeneity: list[LevelRecord] | None
     steps_measured: int
     bytes_measured: int
+    averaging: NotRequired[AveragingRecord]
     seconds: float
     simulators_replaced: NotRequired[int]
     actors_replaced: NotRequired[int]

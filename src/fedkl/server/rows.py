@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from fedkl.arrays import from_arrays, to_arrays
 from fedkl.clients.state import ClientState
@@ -26,14 +27,12 @@ class Known(NamedTuple):
 
     since: dict[int, int]
     """The round in which each client's update was last accepted."""
-    refusals: dict[int, Refusals]
-    """Of those whose last answer was refused."""
     own: Mapping[int, ClientState]
     """Clients' own states, as far as the engine keeps them."""
 
 
 class SavedRows(Mapping[int, dict[str, np.ndarray]]):
-    """A row of named arrays for each client that has taken part, or was refused.
+    """A row of named arrays for each client that has taken part; all have the same names.
 
     It is made when it is asked for, so that saving costs what has changed, not what there is.
     """
@@ -45,24 +44,41 @@ class SavedRows(Mapping[int, dict[str, np.ndarray]]):
         self._known = known
 
     def __getitem__(self, client: int) -> dict[str, np.ndarray]:
-        since, refusals, own = self._known
-        if client not in since and client not in refusals:
-            raise KeyError(client)
-        row: dict[str, object] = {"since": np.asarray(since.get(client, 0), np.int64)}
-        if client in refusals:
-            row["refusals"] = np.asarray(refusals[client], np.int64)
+        since, own = self._known
+        row: dict[str, object] = {"since": np.asarray(since[client], np.int64)}
         if client in own:
             row["own"] = own[client]
         return to_arrays(row)
 
     def __iter__(self) -> Iterator[int]:
-        since, refusals, _ = self._known
-        yield from since
-        yield from (client for client in refusals if client not in since)
+        yield from self._known.since
 
     def __len__(self) -> int:
-        since, refusals, _ = self._known
-        return len(since) + sum(client not in since for client in refusals)
+        return len(self._known.since)
+
+
+def refusals_array(refusals: Mapping[int, Refusals]) -> Int[np.ndarray, "r 3"]:
+    """How refused clients stand, a row of numbers for each: client, times, until.
+
+    It is the server's: a client that was never believed has no row of its own.
+
+    Example:
+        >>> refusals_array({5: Refusals(4, 19)}).tolist()
+        [[5, 4, 19]]
+    """
+    rows = [[client, *one] for client, one in sorted(refusals.items())]
+    return np.asarray(rows, np.int64).reshape(-1, 3)
+
+
+def read_refusals(array: np.ndarray) -> dict[int, Refusals]:
+    """What `refusals_array` was made of.
+
+    Raises:
+        ValueError: it is no such array.
+    """
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype != np.int64:
+        raise ValueError(f"refusals are {array.dtype} of shape {array.shape}, not rows of three")
+    return {int(client): Refusals(int(times), int(until)) for client, times, until in array}
 
 
 def read_rows(rows: Mapping[int, Mapping[str, np.ndarray]], first: ClientState) -> Known:
@@ -76,19 +92,11 @@ def read_rows(rows: Mapping[int, Mapping[str, np.ndarray]], first: ClientState) 
         ValueError: a row is of another federation; the message says in what.
     """
     since: dict[int, int] = {}
-    refusals: dict[int, Refusals] = {}
     own: dict[int, ClientState] = {}
     for client, row in rows.items():
         its = {n.removeprefix("own."): a for n, a in row.items() if n.startswith("own.")}
         rest = {n: a for n, a in row.items() if not n.startswith("own.")}
-        expected = {"since": np.asarray(0, np.int64)}
-        if "refusals" in rest:
-            expected["refusals"] = np.zeros(2, np.int64)
-        found = from_arrays(expected, rest)
-        if found["since"] > 0:
-            since[client] = int(found["since"])
-        if "refusals" in rest:
-            refusals[client] = Refusals(*(int(number) for number in found["refusals"]))
+        since[client] = int(from_arrays({"since": np.asarray(0, np.int64)}, rest)["since"])
         if its:
             own[client] = from_arrays(first, its)
-    return Known(since, refusals, own)
+    return Known(since, own)

@@ -153,6 +153,12 @@ class EvaluationSettings:
         "evaluate on so many clients, the same in every round, drawn by the seed; 0: on all",
         low=0,
     )
+    averaging: bool = setting(
+        False,
+        "also evaluate the policy of each client that was averaged and the mixture of these "
+        "policies, and measure how far they are from the average and from the policy before (in a "
+        "simulation of worlds inside JAX only)",
+    )
 
 
 @dataclass(frozen=True)

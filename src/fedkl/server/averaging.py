@@ -1,0 +1,122 @@
+"""Asking clients what averaging parameters costs beside averaging policies; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from fedkl.clients.averaging import Averaged, EvaluateAveraging, with_members
+from fedkl.clients.state import Model, Update
+from fedkl.clients.work import EPISODES_AT_ONCE
+from fedkl.engines import Engine, Failure, Job
+from fedkl.engines.base import Words
+from fedkl.errors import UserError
+from fedkl.learning.sharing import NONE
+from fedkl.worlds.base import World
+
+if TYPE_CHECKING:
+    from fedkl.config import Config
+
+
+class MemberRecord(TypedDict):
+    """What the policy of one client that was averaged is worth, and how far it went."""
+
+    client: int
+    return_mean: float
+    distance_mean: float | None
+    distance_max: float | None
+    distance_mean_elsewhere: float | None
+    distance_max_elsewhere: float | None
+
+
+class AveragingRecord(TypedDict):
+    """The mixture of the averaged policies beside their average."""
+
+    mixture_return_mean: float
+    kl: float
+    tv: float
+    members: list[MemberRecord]
+
+
+class Found(TypedDict, total=False):
+    """What a round's record has of it."""
+
+    averaging: AveragingRecord
+
+
+def check_averaging(config: Config) -> None:
+    """Whether policies of some clients can act in the worlds of others.
+
+    Raises:
+        UserError: they cannot.
+    """
+    if not isinstance(config.world, World):
+        raise UserError(
+            f"evaluation.averaging must be false in the world {config.world.title}: a mixture of "
+            "policies acts only in worlds that run inside JAX"
+        )
+    if config.federation.personal != NONE:
+        raise UserError(
+            f"evaluation.averaging must be false where federation.personal is "
+            f"{config.federation.personal}, not none: only whole policies can be compared"
+        )
+
+
+def evaluate_averaging(
+    engine: Engine,
+    models: tuple[Model, Model],
+    updates: Mapping[int, Update],
+    episodes: int,
+    jobs: Sequence[Job],
+    key: Words,
+) -> Found:
+    """What a round's average is worth beside the mixture of what went into it.
+
+    Args:
+        engine: where the clients are.
+        models: what was broadcast in the round, and what is after it.
+        updates: those that were averaged.
+        episodes: of each client with each policy.
+        jobs: of whom it is asked.
+        key: for what clients share.
+    """
+    before, after = models
+    members = sorted(updates)
+    policies = [updates[client].model.policy for client in members]
+    weights = [float(updates[client].weight) for client in members]
+    sent = with_members(after, before.policy, policies, weights)
+    work = EvaluateAveraging(min(episodes, EPISODES_AT_ONCE))
+    answers: dict[int, Any] = dict(engine.run(work, sent, jobs, key))
+    found = {c: a for c, a in answers.items() if not isinstance(a, Failure)}
+    return {"averaging": _record(found, members)} if found else {}
+
+
+def _record(answers: Mapping[int, Averaged], members: Sequence[int]) -> AveragingRecord:
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(answer, name) for answer in answers.values()]))
+
+    return {
+        "mixture_return_mean": mean("mixture"),
+        "kl": mean("kl"),
+        "tv": mean("tv"),
+        "members": [_member(answers, k, client) for k, client in enumerate(members)],
+    }
+
+
+def _member(answers: Mapping[int, Averaged], k: int, client: int) -> MemberRecord:
+    own = answers.get(client)
+    others = [answer for other, answer in answers.items() if other != client]
+    return {
+        "client": client,
+        "return_mean": float(np.mean([answer.members[k] for answer in answers.values()])),
+        "distance_mean": None if own is None else float(own.distance_mean[k]),
+        "distance_max": None if own is None else float(own.distance_max[k]),
+        "distance_mean_elsewhere": float(np.mean([a.distance_mean[k] for a in others]))
+        if others
+        else None,
+        "distance_max_elsewhere": float(np.max([a.distance_max[k] for a in others]))
+        if others
+        else None,
+    }
