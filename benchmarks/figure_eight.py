@@ -40,6 +40,7 @@ def main() -> None:
     result: dict[str, Any] = {"machine": measuring.machine("libsumo", "numpy", "jax")}
     simulation = Simulation()
     result |= measure_step(simulation, options.repetitions)
+    result["learning"] = measure_learning(simulation, options.repetitions, options.set)
     if options.rounds:
         result["round"] = measure_rounds(simulation, options.rounds, options.set)
     measuring.emit(result, summary(result), options.out)
@@ -137,6 +138,40 @@ def actor(k: int) -> Actor:
     )
 
 
+def measure_learning(
+    simulation: Simulation, repetitions: int, assignments: list[str]
+) -> dict[str, Any]:
+    """Processor time of a client's part of an iteration, and what that makes in a round."""
+    import jax
+
+    import fedkl
+    from fedkl.clients.state import Task, fresh
+    from fedkl.config import parse_assignment
+    from fedkl.engines.base import Job as ClientJob
+    from fedkl.engines.shared_world import Group
+    from fedkl.randomness import Purpose, key_for
+
+    config = fedkl.preset("figure-eight", set=dict(map(parse_assignment, assignments)))
+    task = Task(config.world, config.algorithm, config.learner, config.critic)
+    model, state = fresh(task, config.federation.sharing(), key_for(config.seed, Purpose.MODEL))
+    key = np.asarray(jax.random.key_data(jax.random.key(1)))
+    group = Group(task, model, [ClientJob(0, key)], [jax.device_get(state)])
+    job = Job((Seed((1,)),), [actor(k) for k in range(simulation.agents)], (config.world.horizon,))
+    columns = [run_job([simulation], job)]
+    policy, critic = [], []
+    for i in range(repetitions + 1):
+        policy.append(measuring.elapsed(lambda i=i: group.improve(i, columns, None)).cpu)
+        critic.append(measuring.elapsed(lambda i=i: group.fit_critic(i)).cpu)
+    # The first of each compiles.
+    policy, critic = policy[1:], critic[1:]
+    each = statistics.median(policy) + statistics.median(critic)
+    return {
+        "policy_ms": measuring.spread([1e3 * t for t in policy]),
+        "critic_ms": measuring.spread([1e3 * t for t in critic]),
+        "round_seconds": each * config.learner.iterations * config.federation.clients_per_round,
+    }
+
+
 def measure_rounds(simulation: Simulation, rounds: int, assignments: list[str]) -> dict[str, Any]:
     """Rounds of the preset without their evaluation, and SUMO alone before and after each."""
     import fedkl
@@ -173,6 +208,12 @@ def summary(result: dict[str, Any]) -> str:
         "  " + ", ".join(f"{part} {us:.1f}" for part, us in result["breakdown_us"].items()),
         f"a reset: {result['reset_ms']['median']:.2f} ms",
     ]
+    learning = result["learning"]
+    lines.append(
+        f"learning: policy {learning['policy_ms']['median']:.1f} ms and critic "
+        f"{learning['critic_ms']['median']:.1f} ms a client and iteration, "
+        f"{learning['round_seconds']:.1f} s of processor time a round"
+    )
     if "round" in result:
         whole = result["round"]
         lines.append(

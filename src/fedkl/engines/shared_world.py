@@ -196,7 +196,7 @@ class InSharedWorld(Rows):
     ) -> Iterator[tuple[int, Trained | Failure]]:
         """One local round for each of the jobs' clients, all in the same episodes."""
         groups = [
-            _Group(self._task, own, part, [self.own_of(job) for job in part])
+            Group(self._task, own, part, [self.own_of(job) for job in part])
             for own, part in parts_of(jobs, model, self._at_once)
         ]
         everybody = self._following(model)
@@ -289,7 +289,7 @@ class InSharedWorld(Rows):
         ]
 
 
-class _Group:
+class Group:
     """The local rounds of some clients, a piece at a time; everything is stacked by client."""
 
     def __init__(

@@ -41,5 +41,5 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b o"]:
         *hidden, (weight, bias) = zip(self.weights, self.biases, strict=True)
         for w, b in hidden:
-            x = jnp.tanh(dense(x, w) + b)
-        return dense(x, weight) + bias
+            x = jnp.tanh(dense(x, w, b))
+        return dense(x, weight, bias)

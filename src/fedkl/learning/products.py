@@ -27,23 +27,33 @@ def sum_of_products(
         b: others of the same samples.
         precision: of an accelerator.
     """
-    return jnp.matmul(_turned(a), b, precision=precision)
+    return jnp.matmul(_written(a.T), b, precision=precision)
 
 
 @jax.custom_jvp
-def dense(x: Float[Array, "*b i"], weight: Float[Array, "i o"]) -> Float[Array, "*b o"]:
-    """x @ weight; the gradient of the weight is `sum_of_products` of x and that of the result."""
-    return x @ weight
+def dense(
+    x: Float[Array, "*b i"], weight: Float[Array, "i o"], bias: Float[Array, " o"]
+) -> Float[Array, "*b o"]:
+    """x @ weight + bias.
+
+    The gradients of weight and bias are one `sum_of_products`, of x beside a one and the gradient
+    of the result: a sum of its own for the bias takes longer than a row more in a product.
+    """
+    return x @ weight + bias
 
 
 @dense.defjvp
-def _dense_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    (x, weight), (dx, dweight) = primals, tangents
-    turned = _turned(x.reshape(-1, x.shape[-1]))
-    moved = jax.lax.dot_general(turned, dweight, _FIRST_AXES)
-    return dense(x, weight), dx @ weight + moved.reshape(*x.shape[:-1], -1)
+def _dense_jvp(
+    primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array]
+) -> tuple[Array, Array]:
+    (x, weight, bias), (dx, dweight, dbias) = primals, tangents
+    flat = x.reshape(-1, x.shape[-1])
+    turned = _written(jnp.concatenate([flat.T, jnp.ones_like(flat, shape=(1, len(flat)))]))
+    both = jnp.concatenate([dweight, dbias[None]])
+    moved = jax.lax.dot_general(turned, both, _FIRST_AXES)
+    return dense(x, weight, bias), dx @ weight + moved.reshape(*x.shape[:-1], -1)
 
 
-def _turned(x: Float[Array, "s i"]) -> Float[Array, "i s"]:
-    """x.T in memory: without the barrier XLA would make one a.T @ b of it again."""
-    return jax.lax.optimization_barrier(x.T)  # type: ignore[no-untyped-call]  # JAX's own
+def _written(turned: Float[Array, "i s"]) -> Float[Array, "i s"]:
+    """The same, written to memory: else XLA would make one a.T @ b of x.T and its product again."""
+    return jax.lax.optimization_barrier(turned)  # type: ignore[no-untyped-call]  # JAX's own
