@@ -1,6 +1,7 @@
 """`fedkl reproduce`, as a user meets it."""
 
 import csv
+import gzip
 import subprocess
 import sys
 
@@ -117,3 +118,42 @@ def test_mistakes_are_answered_in_a_sentence_and_nothing_is_written(
     assert sentence in err
     assert len(err.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_of_another_experiment_is_not_written_into(experiment, capsys):
+    path, _ = experiment
+    before = sorted(path.iterdir())
+    code, _, err = call(capsys, "reproduce", "step-sizes", "--run", str(path))
+    assert code == 2
+    assert "holds an experiment already" in err
+    assert len(err.strip().splitlines()) == 1
+    assert sorted(path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param(b"no table", "is damaged, or no table of a run", id="damaged"),
+        pytest.param(
+            gzip.compress(b"round,return_mean\n1,-40\n"),
+            "has 1 rounds and its case 100: it is of another experiment, or of a quick one",
+            id="of a quick look",
+        ),
+    ],
+)
+def test_results_that_cannot_be_judged_are_named_and_the_page_stays(
+    content, sentence, tmp_path, capsys
+):
+    table = tmp_path / "results" / "negative-potential" / "noise-0.4-fedkl-seed10.csv.gz"
+    table.parent.mkdir(parents=True)
+    table.write_bytes(content)
+    page = tmp_path / "docs" / "reproduction.md"
+    page.parent.mkdir()
+    page.write_text("old")
+    options = ["--results", str(tmp_path / "results"), "--out", str(page.parent)]
+    code, _, err = call(capsys, "reproduce", "report", *options)
+    assert code == 2
+    assert str(table) in err
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+    assert (page.read_text(), table.read_bytes()) == ("old", content)

@@ -57,12 +57,32 @@ def test_the_papers_figures_are_all_there():
     [("reacher-init-state", "init-state"), ("reacher-dynamics", "dynamics")],
 )
 def test_experiment_1_is_of_the_papers_size_and_word(experiment, names):
-    letter = [c for c in EXPERIMENTS[experiment].cases if c.group == "letter"]
+    letter = [c for c in EXPERIMENTS[experiment].cases if (c.group, c.tier) == ("letter", 1)]
     assert [c.algorithm for c in letter] == ["fedkl", "fedavg", "fedprox", "fmarl"]
     assert {(c.preset, c.rounds, len(c.seeds)) for c in letter} == {
         (f"reacher-{names}-paper", 200, 5)
     }
     assert not any(c.settings for c in letter)
+
+
+def test_what_the_claims_rest_on_is_of_the_first_tier_and_anchored_fedkl_of_a_later_one():
+    first = {(c.experiment, c.group) for c in CASES if c.tier == 1}
+    for name in ("reacher-init-state", "reacher-dynamics"):
+        assert {g for e, g in first if e == name} >= {"letter", "smaller", "guarded"}
+    assert ("reacher-init-state", "arm") in first
+    assert {e for e, _ in first} == {*EXPERIMENTS} - {"communication", "hierarchical", "price"}
+    anchored = [c for c in CASES if c.algorithm == "fedkl-anchored"]
+    assert {c.tier for c in anchored} == {2, 3}
+    compared = {"reacher-init-state", "reacher-dynamics", "figure-eight"}
+    assert {c.experiment for c in anchored} == compared | {"price"}
+
+
+def test_an_experiment_is_judged_when_what_it_needs_is_there():
+    experiment = EXPERIMENTS["reacher-init-state"]
+    letter = [c for c in experiment.cases if (c.group, c.tier) == ("letter", 1)]
+    runs = {case.name: {seed: [{}] for seed in (10, 11, 12)} for case in letter}
+    assert experiment.enough(runs)
+    assert not experiment.enough(runs | {letter[0].name: {10: [{}]}})
 
 
 def test_a_setting_for_one_algorithm_is_that_algorithms_alone():

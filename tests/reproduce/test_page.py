@@ -8,7 +8,7 @@ import tables
 
 from fedkl.errors import UserError
 from fedkl.reproduce import EXPERIMENTS
-from fedkl.reproduce.page import add_runs, judge_results, page, write_page
+from fedkl.reproduce.page import add_runs, judge_results, page, readme_with, write_page
 from fedkl.reproduce.plan import Plan, Run
 from fedkl.reproduce.results import read_table, table_path, write_table
 from fedkl.runs import RunDirectory
@@ -37,9 +37,43 @@ def test_the_page_has_a_row_for_each_claim_and_a_figure_for_each_experiment_that
     assert "(images/reproduction/reacher-dynamics.png)" in text
     planned = sum(len(case.seeds) for case in EXPERIMENTS["communication"].cases)
     assert (
-        f"| not run yet | cannot be told | `fedkl reproduce communication` | 0 of {planned} |"
+        f"| not run yet | cannot be told | - | `fedkl reproduce communication` | 0 of {planned} |"
         in text
     )
+
+
+def test_the_readme_has_the_first_rows_of_the_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme_with(readme, judge_results(ROOT / "results")) == readme
+
+
+def test_rows_between_the_marks_of_a_readme_are_written_anew_and_nothing_else(tmp_path):
+    marks = "<!-- first rows of docs/reproduction.md -->\n", "<!-- end -->\n"
+    (tmp_path / "results").mkdir()
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{marks[0]}what was\n{marks[1]}after\n")
+    write_page(tmp_path / "results", tmp_path / "docs")
+    text = readme.read_text()
+    assert text.startswith(f"before\n{marks[0]}\n| the paper says |")
+    assert text.endswith(f" |\n\n{marks[1]}after\n")
+    assert "what was" not in text
+    assert text.count("\n| ") == 4
+    readme.write_text("no marks\n")
+    write_page(tmp_path / "results", tmp_path / "docs")
+    assert readme.read_text() == "no marks\n"
+
+
+def test_the_page_counts_how_often_a_quick_look_agrees(tmp_path):
+    """Seed 10 is a straight line, as all are: both say that FedKL is not more stable."""
+    cases = EXPERIMENTS["reacher-dynamics"].cases
+    for case in (c for c in cases if (c.group, c.tier) == ("letter", 1)):
+        for seed in case.seeds[:3]:
+            path = table_path(tmp_path, case, seed)
+            path.parent.mkdir(exist_ok=True)
+            write_table(path, tables.table([-40.0 + (t + seed) / 10 for t in range(case.rounds)]))
+    text = page(judge_results(tmp_path))
+    assert "| **does not hold** | does not hold | `fedkl reproduce reacher-dynamics` |" in text
+    assert "Of 1 claim on which both say something, they agree in 1." in text
 
 
 @pytest.mark.parametrize(("seeds", "said"), [(2, "cannot be told"), (3, "does not hold")])
@@ -62,6 +96,17 @@ def test_a_damaged_table_is_refused_and_the_old_page_stays(tmp_path):
     with pytest.raises(UserError, match="is damaged, or no table of a run"):
         write_page(results, tmp_path)
     assert (tmp_path / "reproduction.md").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"magic\n1\n", b"\xff\xfe\n1\n", b"table,commit,python,jax,numpy,stalled,seconds\na,b\n"],
+)
+def test_a_damaged_list_of_what_made_the_tables_is_refused_and_stays(tmp_path, content):
+    (tmp_path / "made-with.csv").write_bytes(content)
+    with pytest.raises(UserError, match=r"made-with\.csv is damaged: it must have the columns"):
+        add_runs(tmp_path, Plan("reacher-dynamics"), [], "abc123")
+    assert (tmp_path / "made-with.csv").read_bytes() == content
 
 
 def test_finished_runs_are_added_with_the_commit_that_made_them_and_others_are_not(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FIRST_SEED = 10
 """Of every group; nothing was ever chosen on this seed or those after it."""
+FEWEST_SEEDS = 3
+"""Of each case that an experiment needs, before the page says more than "cannot be told"."""
 HOLDS, IN_PART = "holds", "holds in part"
 FAILS, OPEN = "does not hold", "cannot be told"
 
@@ -95,7 +97,18 @@ class Experiment:
     claims: Mapping[str, str]
     """What the paper says, in our words, by name."""
     cases: Sequence[Case]
+    needs: Sequence[str] = ()
+    """The groups whose first tier must be there before anything is judged; none: all."""
     quick: Mapping[str, Any] = field(default_factory=dict)
+
+    def enough(self, runs: Runs) -> bool:
+        """Whether it may be judged: all of what it begins with is there, with some seeds."""
+        first = min(case.tier for case in self.cases)
+        return all(
+            len(runs.get(case.name, {})) >= min(FEWEST_SEEDS, len(case.seeds))
+            for case in self.cases
+            if case.tier == first and (not self.needs or case.group in self.needs)
+        )
 
     def quickly(self) -> Experiment:
         """The experiment cut down to what minutes allow."""
@@ -109,7 +122,7 @@ class Experiment:
             if (groups is None or case.group in groups)
             and (algorithms is None or case.algorithm in algorithms)
         ]
-        return Experiment(self.name, self.figure, self.summary, self.judge, self.claims, cases)
+        return replace(self, cases=cases)
 
 
 def read_experiments() -> dict[str, Experiment]:
@@ -125,6 +138,7 @@ def read_experiments() -> dict[str, Experiment]:
             judge=table["judge"],
             claims=table["claims"],
             cases=[*own.get(table.get("uses", ""), ()), *own[name]],
+            needs=table.get("needs", ()),
             quick=table["quick"],
         )
         for name, table in tables.items()

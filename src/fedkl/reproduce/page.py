@@ -15,19 +15,24 @@ from typing import Any, NamedTuple
 from fedkl.errors import UserError
 from fedkl.report.pictures import save_figure
 from fedkl.reproduce import EXPERIMENTS
-from fedkl.reproduce.experiment import OPEN, Experiment, Finding, Runs
+from fedkl.reproduce.experiment import OPEN, Experiment, Finding
 from fedkl.reproduce.judges import JUDGES
 from fedkl.reproduce.plan import Plan, Run
+from fedkl.reproduce.quick import quick_pointers
 from fedkl.reproduce.results import read_tables, row_of, table_path, write_table
 from fedkl.reproduce.text import as_csv, table
 from fedkl.runs import RunDirectory, explain_os_errors, write_atomically
 from fedkl.tabular.claims import CLAIMS
+from fedkl.texts import counted
 
-FEWEST_SEEDS = 3
-"""Of each case of an experiment's first tier, before the page says more than "cannot be told"."""
 PAGE = "reproduction.md"
 PICTURES = "images/reproduction"
+README = "README.md"
+_FIRST = 3
+"""Rows of the table that the README has."""
+_BEGIN, _END = "<!-- first rows of docs/reproduction.md -->\n", "<!-- end -->\n"
 _MADE_WITH = "made-with.csv"
+_KNOWN = ("table", "commit", "python", "jax", "numpy", "stalled", "seconds")
 _NUMBERED = re.compile(r"(Definition|Theorem|Corollary|Remark|Lemma) \d+")
 _INTRODUCTION = """# The paper, run again
 
@@ -44,9 +49,9 @@ Any row can be looked at in minutes:
 
     fedkl reproduce NAME --quick --jobs 2 --run runs/NAME
 
-has fewer rounds and one seed, so its figure is a sketch and its verdict "cannot be told". Without
-`--quick` it is the whole experiment; stopped, it goes on with `fedkl resume runs/NAME`. With
-`--missing` it trains only what `results/` has no table of.
+has fewer rounds and one seed, so its figure is a sketch and its verdict "cannot be told", and it
+says what that seed points to. Without `--quick` it is the whole experiment; stopped, it goes on
+with `fedkl resume runs/NAME`. With `--missing` it trains only what `results/` has no table of.
 """
 
 
@@ -58,6 +63,8 @@ class Judged(NamedTuple):
     """None: nothing of it has been run yet."""
     there: int
     planned: int
+    quick: Mapping[str, str]
+    """What `--quick` points to, by claim, as far as it can be told."""
 
 
 def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> list[str]:
@@ -108,10 +115,19 @@ def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> lis
 
 
 def _made_with(results: Path) -> dict[str, dict[str, Any]]:
+    """What is known of each table.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = results / _MADE_WITH
     if not path.is_file():
         return {}
-    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    with explain_os_errors("read", path):
+        data = path.read_bytes()
+    rows = list(csv.DictReader(io.StringIO(data.decode("utf-8", "replace"))))
+    if any(tuple(row) != _KNOWN or None in row.values() for row in rows):
+        raise UserError(f"{path} is damaged: it must have the columns {', '.join(_KNOWN)}")
     return {row["table"]: dict(row) for row in rows}
 
 
@@ -127,27 +143,19 @@ def judge_results(results: Path) -> list[Judged]:
     for experiment in EXPERIMENTS.values():
         tables = read_tables(results, experiment.cases)
         finding = JUDGES[experiment.judge](experiment, tables) if tables else None
-        if finding is not None and not _enough(experiment, tables):
+        if finding is not None and not experiment.enough(tables):
             verdicts = [verdict._replace(verdict=OPEN) for verdict in finding.verdicts]
             finding = finding._replace(verdicts=verdicts)
         planned = sum(len(case.seeds) for case in experiment.cases)
         there = sum(map(len, tables.values()))
-        judged.append(Judged(experiment, finding, there, planned))
+        judged.append(
+            Judged(experiment, finding, there, planned, quick_pointers(experiment, tables))
+        )
     return judged
 
 
-def _enough(experiment: Experiment, runs: Runs) -> bool:
-    """Whether an experiment may be judged: all of what it begins with is there, with some seeds."""
-    first = min(case.tier for case in experiment.cases)
-    return all(
-        len(runs.get(case.name, {})) >= min(FEWEST_SEEDS, len(case.seeds))
-        for case in experiment.cases
-        if case.tier == first
-    )
-
-
 def write_page(results: Path, out: Path) -> list[Judged]:
-    """Writes the page and its figures.
+    """Writes the page and its figures, and the page's first rows into the README above it.
 
     Args:
         results: the folder with the tables.
@@ -165,19 +173,68 @@ def write_page(results: Path, out: Path) -> list[Judged]:
             save_figure(pictures / f"{one.experiment.name}.png", one.finding.draw)
     with explain_os_errors("write", out / PAGE):
         write_atomically(out / PAGE, page(judged).encode())
+    _update_readme(out.parent / README, judged)
     return judged
+
+
+def _update_readme(path: Path, judged: Sequence[Judged]) -> None:
+    """Writes a README's rows anew, where there is a README that has some."""
+    with explain_os_errors("read", path):
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if (new := readme_with(text, judged)) != text:
+        with explain_os_errors("write", path):
+            write_atomically(path, new.encode())
 
 
 def page(judged: Sequence[Judged]) -> str:
     """The page as Markdown."""
-    head = ["the paper says", "we measured", "verdict", "command", "runs"]
+    sections = [_section(one) for one in judged if one.finding is not None]
+    parts = [_INTRODUCTION, _claims_table(judged), "", _agreement(judged), _theory(), *sections]
+    return "\n".join(parts)
+
+
+def readme_with(text: str, judged: Sequence[Judged]) -> str:
+    """A README with the first rows of the page's table between its marks, if it has them."""
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        return text
+    rows = "\n".join(_claims_table(judged).splitlines()[: 2 + _FIRST])
+    return f"{before}{begin}\n{rows}\n\n{end}{after}"
+
+
+def _claims_table(judged: Sequence[Judged]) -> str:
+    """What the paper says and what came out, a row for each claim."""
+    head = ["the paper says", "we measured", "verdict", "`--quick` points to", "command", "runs"]
     rows = [
-        [claim, *_measured(one, name), f"`fedkl reproduce {one.experiment.name}`", _progress(one)]
+        [
+            claim,
+            *_measured(one, name),
+            one.quick.get(name, "-"),
+            f"`fedkl reproduce {one.experiment.name}`",
+            _progress(one),
+        ]
         for one in judged
         for name, claim in one.experiment.claims.items()
     ]
-    sections = [_section(one) for one in judged if one.finding is not None]
-    return "\n".join([_INTRODUCTION, table(head, rows), "", _theory(), *sections])
+    return table(head, rows)
+
+
+def _agreement(judged: Sequence[Judged]) -> str:
+    """How often a quick look points to what the whole experiment says."""
+    pairs = [
+        (verdict.verdict, one.quick[verdict.claim])
+        for one in judged
+        if one.finding is not None
+        for verdict in one.finding.verdicts
+        if one.quick.get(verdict.claim, OPEN) != OPEN != verdict.verdict
+    ]
+    same = sum(whole == quick for whole, quick in pairs)
+    return (
+        "What `--quick` points to is computed from the first rounds of the first seed of the whole "
+        "runs, which are those that it trains: if that seed were as good as all. Of "
+        f"{counted(len(pairs), 'claim')} on which both say something, they agree in {same}.\n"
+    )
 
 
 def _theory() -> str:

@@ -26,6 +26,7 @@ from fedkl.report.pictures import save_figure
 from fedkl.reproduce import EXPERIMENTS
 from fedkl.reproduce.experiment import FIRST_SEED, Case, Experiment, Finding
 from fedkl.reproduce.judges import JUDGES
+from fedkl.reproduce.quick import with_pointers
 from fedkl.reproduce.results import Row, row_of, table_path
 from fedkl.reproduce.text import as_csv, finding_text
 from fedkl.runs import RunDirectory, lock_directory, strict_toml, write_atomically
@@ -226,6 +227,8 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, F
             own = {(case.experiment, case.name) for case in experiment.cases}
             tables = tables_of([run for run in runs if (run.case.experiment, run.case.name) in own])
             finding = JUDGES[experiment.judge](experiment, tables)
+            if plan.quick:
+                finding = with_pointers(experiment, tables, finding)
             write_finding(path, experiment, finding)
             findings[experiment.name] = finding
     return findings

@@ -63,6 +63,25 @@ def test_a_local_critic_saves_if_it_sends_less_and_ends_as_well():
     assert len(finding.draw().axes[0].lines) == 4
 
 
+def test_each_preset_is_compared_with_its_own_first_group():
+    runs = {}
+    for group, end, size in (
+        ("shared", -8, 100),
+        ("local", -8, 50),
+        ("figure-eight-shared", 300, 1000),
+        ("figure-eight-local", 300, 100),
+    ):
+        curves = {"fedkl": [to(end, seed) for seed in range(3)]}
+        sizes = [size] * 60
+        runs |= tables.of_group("local-critic", group, curves, bytes_up=sizes, bytes_down=sizes)
+    finding = judge_saving(CRITIC, runs)
+    said = finding.verdicts[0].measured
+    assert "FedKL, critic local: 50 % fewer bytes" in said
+    assert "FedKL, figure-eight, critic local: 90 % fewer bytes" in said
+    assert len(said.split(";")) == 2
+    assert [len(axes.lines) for axes in finding.draw().axes] == [2, 2]
+
+
 def test_without_the_runs_nothing_can_be_told():
     assert tables.verdicts(judge_saving(CRITIC, {})) == {"saves": OPEN}
 

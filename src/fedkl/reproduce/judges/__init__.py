@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fedkl.reproduce.experiment import Experiment, Finding, Runs
+from fedkl.reproduce.judges.averaging import judge_averaging
 from fedkl.reproduce.judges.figure_eight import (
     judge_communication,
     judge_same_step,
     judge_speed,
 )
 from fedkl.reproduce.judges.heterogeneity_level import judge_heterogeneity_level
+from fedkl.reproduce.judges.heuristic import judge_heuristic
 from fedkl.reproduce.judges.negative_potential import judge_negative_potential
 from fedkl.reproduce.judges.price import judge_price
 from fedkl.reproduce.judges.saving import judge_saving
@@ -28,6 +30,8 @@ JUDGES: Mapping[str, Judge] = {
     "negative-potential": judge_negative_potential,
     "step-sizes": judge_step_sizes,
     "saving": judge_saving,
+    "heuristic": judge_heuristic,
+    "averaging": judge_averaging,
     "price": judge_price,
 }
 """By the name that the table of experiments has."""

@@ -3,6 +3,7 @@ its maximum: what the paper's theory has, and what its algorithm does instead.""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,7 +65,7 @@ class Compared(NamedTuple):
     """By column, the median over rounds."""
     alike: Estimate
     """The rank correlation of the mean and the maximum of the distance in a client's own states."""
-    before_loss: tuple[Estimate, Estimate]
+    before_loss: tuple[float, float]
     """Those of the mean and of the maximum with the loss of return in the round."""
 
     @property
@@ -106,11 +107,11 @@ def judge_averaging(experiment: Experiment, runs: Runs) -> Finding:
     return Finding([_row(one) for one in found], partial(_figure, found), text, verdicts)
 
 
-def _measured(seeds: Any) -> bool:
+def _measured(seeds: Mapping[int, Rows]) -> bool:
     return all(np.isfinite(column(rows, "mixture_return_mean")).any() for rows in seeds.values())
 
 
-def _compare(case: Case, seeds: dict[int, Rows]) -> Compared:
+def _compare(case: Case, seeds: Mapping[int, Rows]) -> Compared:
     names = [*_RETURNS, *_OWN, *_ELSEWHERE]
     curves = {name: case_curves(case, seeds, name) for name in names}
     returns = curves["return_mean"]
@@ -135,11 +136,11 @@ def _compare(case: Case, seeds: dict[int, Rows]) -> Compared:
         tv=median("mixture_tv"),
         distances={name: median(name) for name in (*_OWN, *_ELSEWHERE)},
         alike=_ranked(mean, most),
-        before_loss=(_ranked(mean, loss), _ranked(most, loss)),
+        before_loss=(_ranked(mean, loss, False).value, _ranked(most, loss, False).value),
     )
 
 
-def _ranked(x: dict[int, FloatArray], y: dict[int, FloatArray]) -> Estimate:
+def _ranked(x: dict[int, FloatArray], y: dict[int, FloatArray], interval: bool = True) -> Estimate:
     """The rank correlation of two columns among the rounds of a stage; NaN if there is none."""
     known = [
         (seed, t + 1, x[seed][t], y[seed][t])
@@ -156,7 +157,7 @@ def _ranked(x: dict[int, FloatArray], y: dict[int, FloatArray]) -> Estimate:
     def of(rows: IntArray) -> float:
         return correlation(ranks[0][rows], ranks[1][rows])
 
-    return resampled(of, stage)
+    return resampled(of, stage) if interval else Estimate(of(np.arange(len(stage))))
 
 
 def _parameters(found: list[Compared]) -> Verdict:
@@ -209,7 +210,7 @@ def _line(one: Compared) -> list[str]:
         f"{one.tv:.2g}",
         *(f"{one.distances[name]:.2g}" for name in (*_OWN, *_ELSEWHERE)),
         interval_text(one.alike, 2),
-        *(interval_text(found, 2) for found in one.before_loss),
+        *(f"{found:.2g}" for found in one.before_loss),
     ]
 
 
@@ -222,8 +223,8 @@ def _row(one: Compared) -> dict[str, Any]:
         "tv": one.tv,
         **one.distances,
         "mean_and_maximum": one.alike.value,
-        "mean_and_loss": one.before_loss[0].value,
-        "maximum_and_loss": one.before_loss[1].value,
+        "mean_and_loss": one.before_loss[0],
+        "maximum_and_loss": one.before_loss[1],
     }
 
 

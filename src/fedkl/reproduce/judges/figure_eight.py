@@ -38,7 +38,7 @@ def judge_speed(experiment: Experiment, runs: Runs) -> Finding:
 
 def judge_same_step(experiment: Experiment, runs: Runs) -> Finding:
     """With one step for all, who falls after the maximum, and when?"""
-    main = {k: v for k, v in curves_of(experiment, runs, MAIN).items() if k == "fedkl"}
+    main = _with_its_own_step(curves_of(experiment, runs, MAIN))
     main |= curves_of(experiment, runs, f"same-{MAIN}")
     verdicts = [_diverge(main), _later(main), _space(main)]
     panels, rows, texts = [], [], []
@@ -46,13 +46,18 @@ def judge_same_step(experiment: Experiment, runs: Runs) -> Finding:
         if not name.startswith("same-"):
             continue
         own = curves_of(experiment, runs, name.removeprefix("same-"))
-        curves = {k: v for k, v in own.items() if k == "fedkl"}
+        curves = _with_its_own_step(own)
         curves |= curves_of(experiment, runs, name)
         panels.append(Panel(title, [*curves.values()]))
         rows += [{"group": name} | _row(one) for one in curves.values()]
         texts.append(_group_text(title, curves))
     draw = partial(draw_curves, panels, "total reward", [TARGET])
     return Finding(rows, draw, "\n\n".join(texts) + "\n", verdicts)
+
+
+def _with_its_own_step(curves: dict[str, Curves]) -> dict[str, Curves]:
+    """Those whose d_local in Fig. 8 is the one that Fig. 9 gives to all."""
+    return {k: v for k, v in curves.items() if k in ("fedkl", "fedkl-anchored")}
 
 
 def judge_communication(experiment: Experiment, runs: Runs) -> Finding:

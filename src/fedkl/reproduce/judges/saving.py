@@ -3,6 +3,7 @@ and then. Return against bytes through the global server."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from fedkl.reproduce.statistics import together, verdict
 from fedkl.reproduce.text import interval_text, table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _STYLES = ("-", "--", ":")
@@ -27,13 +29,14 @@ class Kind(NamedTuple):
     """Returns of one kind of federation, and the bytes that it sent, by algorithm."""
 
     title: str
+    preset: str
     returns: dict[str, Curves]
     sent: dict[str, FloatArray]
     """Through the global server in both directions, up to every round."""
 
 
 def judge_saving(experiment: Experiment, runs: Runs) -> Finding:
-    """What the later groups save beside the first, and what it costs them."""
+    """What the later groups of a preset save beside the first, and what it costs them."""
     kinds = [_kind(experiment, runs, *group) for group in groups_of(experiment, runs).items()]
     rows = [_row(kind, algorithm) for kind in kinds for algorithm in kind.returns]
     head = ["federation", "algorithm", "seeds", "final return", "megabytes"]
@@ -59,7 +62,8 @@ def _kind(experiment: Experiment, runs: Runs, group: str, title: str) -> Kind:
     direct, regions = sums("bytes_down", "bytes_up"), sums("bytes_down_regions", "bytes_up_regions")
     # Where there are regions, clients talk to these, and only these to the global server.
     sent = {a: regions[a] if regions[a].any() else direct[a] for a in direct}
-    return Kind(title, curves_of(experiment, runs, group), sent)
+    returns = curves_of(experiment, runs, group)
+    return Kind(title, next(iter(returns.values())).case.preset, returns, sent)
 
 
 def _row(kind: Kind, algorithm: str) -> dict[str, Any]:
@@ -75,10 +79,11 @@ def _row(kind: Kind, algorithm: str) -> dict[str, Any]:
 
 def _saves(kinds: list[Kind]) -> Verdict:
     parts, said = [], []
-    for other in kinds[1:]:
-        for a in (a for a in kinds[0].returns if a in other.returns):
-            one, two = kinds[0].returns[a], other.returns[a]
-            saved = 1 - other.sent[a][:, -1].mean() / kinds[0].sent[a][:, -1].mean()
+    pairs = [(some[0], other) for some in _by_preset(kinds).values() for other in some[1:]]
+    for first, other in pairs:
+        for a in (a for a in first.returns if a in other.returns):
+            one, two = first.returns[a], other.returns[a]
+            saved = 1 - other.sent[a][:, -1].mean() / first.sent[a][:, -1].mean()
             allowed = _MARGIN * float((one.finals() - one.values[:, 0]).mean())
             parts.append(verdict(difference(two.finals() + allowed, one.finals())))
             said.append(
@@ -90,12 +95,23 @@ def _saves(kinds: list[Kind]) -> Verdict:
     return Verdict("saves", together(parts), f"{'; '.join(said)}.")
 
 
+def _by_preset(kinds: list[Kind]) -> dict[str, list[Kind]]:
+    """Federations of the same clients."""
+    return {p: [k for k in kinds if k.preset == p] for p in dict.fromkeys(k.preset for k in kinds)}
+
+
 def _figure(kinds: list[Kind]) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
-    axes = figure.add_subplot()
+    presets = _by_preset(kinds)
+    figure = Figure(figsize=(5.6, 3.4 * len(presets)), layout="constrained")
     shades = colours(dict.fromkeys(a for kind in kinds for a in kind.returns))
+    for number, some in enumerate(presets.values(), 1):
+        _draw(figure.add_subplot(len(presets), 1, number), some, shades)
+    return figure
+
+
+def _draw(axes: Axes, kinds: list[Kind], shades: Mapping[str, str]) -> None:
     for kind, style in zip(kinds, _STYLES, strict=False):
         for a, curves in kind.returns.items():
             axes.plot(
@@ -109,4 +125,3 @@ def _figure(kinds: list[Kind]) -> Figure:
     axes.set_ylabel("mean return")
     axes.tick_params(length=0)
     axes.legend(fontsize=8.5)
-    return figure

@@ -32,6 +32,7 @@ from fedkl.reproduce.text import interval_text, table
 
 LETTER, SMALLER = "letter", "smaller"
 RIVALS = ("fedavg", "fedprox")
+OF_THE_PAPER = ("fedkl", "fedavg", "fedprox", "fmarl")
 STABLE = 0.1
 """Who is collapsed in a larger share of rounds is not stable, however others are."""
 _AS_GOOD = 0.9
@@ -159,7 +160,7 @@ def _precedes(experiment: Experiment, runs: Runs) -> Verdict:
     """Is the distance larger in rounds that lose return? Among rounds of one stage of a run."""
     run, rounds, distance, loss, falls = [], [], [], [], []
     for case in experiment.cases:
-        if case.group != LETTER:
+        if case.group != LETTER or case.algorithm not in OF_THE_PAPER:
             continue
         for seed, rows in runs.get(case.name, {}).items():
             values = column(rows, "return_mean")
