@@ -68,7 +68,7 @@ class Networks:
         biases = [everywhere([a.biases[k][None] for a in actors]) for k in layers]
         # Calls of NumPy are what an action costs: the first layer does the scaling, too.
         scale = np.stack([a.scale for a in actors])
-        weights[0] = weights[0] / scale[:, None, :, None]
+        weights[0] = np.asarray(weights[0] / scale[:, None, :, None], np.float32)
         self._centre = everywhere([a.centre for a in actors])
         self._high = everywhere([np.float32(a.clip) * a.scale for a in actors])
         self._low = -self._high

@@ -189,7 +189,7 @@ def attacked(tmp_path, quick_compilation):
     finally:
         clients.stop()
         made.link.stop()
-    nothing_is_left_of(tmp_path, 5)
+    nothing_is_left_of(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by /proc")

@@ -135,10 +135,10 @@ def test_with_clients_that_fail_every_honest_round_counts_and_nothing_is_left(tm
         for kill in range(kills):
             killed_after(process, run, 3 + 5 * kill)
             # Each client tells a server that is no more that it leaves, for up to 10 s.
-            nothing_is_left_of(tmp_path, 60)
+            nothing_is_left_of(tmp_path)
             process = start("resume", run)
         finished(process)
     finally:
         process.kill()
-    nothing_is_left_of(tmp_path, 60)
+    nothing_is_left_of(tmp_path)
     check(run)

@@ -62,7 +62,7 @@ def fleet(tmp_path_factory, quick_compilation):
     finally:
         clients.stop()
         link.stop()
-    nothing_is_left_of(folder, 5)
+    nothing_is_left_of(folder)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by /proc")

@@ -72,6 +72,7 @@ def test_a_key_that_is_gone_is_nobodys_whatever_else_is_wrong(followed):
     made.look()
     assert "the keys have changed and cannot be used as they are: cannot read " in said[0]
     assert made._fleet.rekey({}) == [1]  # 0 is not known any more
+    (folder / "client-0.key").unlink()
     keys.make(folder, 1, days=3)
     link.refuses = True
     made.look()
