@@ -84,8 +84,8 @@ def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> lis
     """
     if not plan.full:
         raise UserError(
-            "results are of whole experiments, and these runs were cut down (--quick, --seeds, "
-            "--rounds or --set)"
+            "results are of whole experiments, and these runs were cut down (--quick, --rounds "
+            "or --set)"
         )
     made = _made_with(results)
     added = []

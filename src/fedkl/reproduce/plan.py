@@ -59,8 +59,8 @@ class Plan:
 
     @property
     def full(self) -> bool:
-        """Whether its runs are those of the table, and can stand for the paper's."""
-        return not (self.quick or self.seeds or self.rounds or self.settings)
+        """Whether its runs are those of the table, all or some, and can stand for the paper's."""
+        return not (self.quick or self.rounds or self.settings)
 
     def experiments(self) -> list[Experiment]:
         """The experiments, cut down as the plan says."""
