@@ -1,4 +1,4 @@
-"""What averaging parameters costs: the average beside a mixture of the policies that went into it.
+"""The cost of averaging parameters: the average beside a mixture of the policies that went into it.
 
 The paper's theory averages policies, pi^{t+1}(a|s) = sum_k q_k pi_k(a|s); its algorithm, as all
 federated averaging, averages parameters. And its bounds have the largest divergence of all states,
@@ -30,7 +30,7 @@ from fedkl.learning.trajectories import Trajectories
 
 
 class Averaged(NamedTuple):
-    """What a client finds in its world."""
+    """Returns and divergences that a client measures in its world."""
 
     mixture: Float[AnyArray, ""]
     """The mean return of the mixture of the members' policies."""
@@ -61,8 +61,7 @@ class Members(NamedTuple):
 def with_members(
     model: Model, before: Policy, members: Sequence[Policy], weights: Sequence[float]
 ) -> Model:
-    """What is sent to clients that are asked for `EvaluateAveraging`: the members are what is
-    shared.
+    """Make the model that is sent with `EvaluateAveraging`: the members are what is shared.
 
     Args:
         model: that of the round's end.

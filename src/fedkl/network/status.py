@@ -4,17 +4,18 @@ runs, and whoever is asked (`fedkl status`) reads. Nothing of JAX or Flower is i
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedkl.errors import UserError
 from fedkl.runs import files, strict_json
+
+R = TypeVar("R")
 
 FOLDER = "flower"
 """Of a run: logs, this file, and, of a federation on this machine, what its clients keep."""
@@ -142,7 +143,7 @@ class Joined:
     connected: bool
     address: str
     over: bool
-    """Whether the server has said that its run is over."""
+    """True if the server has said that its run is over."""
 
 
 def write_joined(path: Path, joined: Joined) -> None:
@@ -155,30 +156,26 @@ def write_joined(path: Path, joined: Joined) -> None:
 
 
 def read_served(path: Path) -> Served | None:
-    """What a server's file says; None if there is none.
+    """Read a server's file; None if there is none.
 
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    table = _read(path)
-    if table is None:
-        return None
-    with _damage(path):
+
+    def served(table: dict[str, Any]) -> Served:
         clients = [ClientStatus(**_fields(ClientStatus, row)) for row in table.pop("clients")]
         return Served(**_fields(Served, table | {"clients": clients}))
 
+    return _read(path, served)
+
 
 def read_joined(path: Path) -> Joined | None:
-    """What a client's file says; None if there is none.
+    """Read a client's file; None if there is none.
 
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    table = _read(path)
-    if table is None:
-        return None
-    with _damage(path):
-        return Joined(**_fields(Joined, table))
+    return _read(path, lambda table: Joined(**_fields(Joined, table)))
 
 
 def runs(process: int | None) -> bool:
@@ -194,20 +191,14 @@ def runs(process: int | None) -> bool:
     return True
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, make: Callable[[dict[str, Any]], R]) -> R | None:
     with files.explain_os_errors("read", path):
         try:
             data = files.read_bytes(path)
         except FileNotFoundError:
             return None
-    with _damage(path):
-        return strict_json.decode(data)
-
-
-@contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
     try:
-        yield
+        return make(strict_json.decode(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{path} is damaged; it is written again when somebody serves") from error
 

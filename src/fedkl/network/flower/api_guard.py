@@ -291,7 +291,7 @@ def _problem_with(body: bytes) -> Refusal | None:
 
 
 def _parts(tree: ObjectTree) -> int:
-    """How many parts are announced."""
+    """The number of parts that are announced."""
     waiting, number = [tree], 0
     while waiting:
         number += 1

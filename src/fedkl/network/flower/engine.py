@@ -95,7 +95,7 @@ class Flower:
         """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
         self._round = -1
         self._trained: dict[int, str] = {}
-        """Who was asked to train in this round, and why that does not count, as far as is known."""
+        """Clients asked to train in this round, and why an answer does not count, where known."""
 
     def greet(
         self, node: int, client: int | None, refusal: str = "", over: bool = False
@@ -168,7 +168,7 @@ class Flower:
         return self._exchange.largest_of_all()
 
     def report(self) -> Report:
-        """What has crossed the network so far."""
+        """Bytes that have crossed the network so far."""
         return self.traffic()
 
     def close(self) -> None:

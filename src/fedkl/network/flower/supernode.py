@@ -104,7 +104,7 @@ class SuperNode:
             return None
 
     def over(self) -> bool:
-        """Whether the server has said that its run is over."""
+        """True if the server has said that its run is over."""
         return (self.place.folder / asking.OVER).exists()
 
     def answered(self) -> bool:

@@ -82,7 +82,7 @@ class Supervisor:
         return self._connected
 
     def over(self) -> bool:
-        """Whether the server's run is over, and the server knows that this is known here."""
+        """True if the server's run is over, and the server knows that this is known here."""
         if not self._node.over():
             self._over = None
             return False

@@ -1,4 +1,4 @@
-"""What averaging parameters costs beside averaging policies, and the mean of a divergence beside
+"""The cost of averaging parameters beside averaging policies, and the mean of a divergence beside
 its maximum: what the paper's theory has, and what its algorithm does instead."""
 
 from __future__ import annotations
