@@ -23,18 +23,26 @@ from measuring import emit, machine
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.carry import Carry, Start, begin, behaviour, keys_of
-from fedkl.clients.ending import finish
-from fedkl.clients.round import clean, fit_critic, improve
+from fedkl.clients.records import Model, Task
+from fedkl.clients.round import (
+    Carry,
+    Start,
+    begin,
+    behaviour,
+    clean,
+    finish,
+    fit_critic,
+    improve,
+    keys_of,
+)
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Model, Task
 from fedkl.clients.work import Train, Work
-from fedkl.compilation import enable_cache
-from fedkl.config import Config, parse_assignment
+from fedkl.config.config import Config, parse_assignment
+from fedkl.core.errors import UserError
 from fedkl.engines import Engine, Job
-from fedkl.errors import UserError
+from fedkl.io.compilation import enable_cache
 from fedkl.learning.trajectories import columns_for
-from fedkl.server.starting import local_engine
+from fedkl.server.setup import local_engine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -145,11 +145,11 @@ def measure_learning(
     import jax
 
     import fedkl
-    from fedkl.clients.state import Task, fresh
-    from fedkl.config import parse_assignment
+    from fedkl.clients.records import Task, fresh
+    from fedkl.config.config import parse_assignment
     from fedkl.engines.base import Job as ClientJob
     from fedkl.engines.shared_world import Group
-    from fedkl.randomness import Purpose, key_for
+    from fedkl.learning.randomness import Purpose, key_for
 
     config = fedkl.preset("figure-eight", set=dict(map(parse_assignment, assignments)))
     task = Task(config.world, config.algorithm, config.learner, config.critic)
@@ -175,7 +175,7 @@ def measure_learning(
 def measure_rounds(simulation: Simulation, rounds: int, assignments: list[str]) -> dict[str, Any]:
     """Rounds of the preset without their evaluation, and SUMO alone before and after each."""
     import fedkl
-    from fedkl.config import parse_assignment
+    from fedkl.config.config import parse_assignment
     from fedkl.learning.trajectories import columns_for
 
     settings: dict[str, Any] = {"federation.rounds": 1000, "evaluation.every": 1000}

@@ -18,8 +18,8 @@ from typing import Any
 import measuring
 
 import fedkl
-from fedkl import compilation
-from fedkl.config import parse_assignment
+from fedkl.config.config import parse_assignment
+from fedkl.io import compilation
 
 WAYS = ((1, 64), (1, 128), (2, 128), (10, 64))
 """Epochs and minibatch."""

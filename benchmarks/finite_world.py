@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.carry import Start
+from fedkl.clients.records import Model, Task, fresh
+from fedkl.clients.round import Start
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Model, Task, fresh
 from fedkl.heterogeneity import Measure, Measurement
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import NONE, Sharing
+from fedkl.learning.settings import NONE, CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.trajectories import Trajectories
 from fedkl.tabular import Family
 from fedkl.worlds import Discrete, Transition, World

@@ -29,10 +29,10 @@ from measuring import emit, machine, spread, tree_cpu
 
 import fedkl
 from fedkl import Federation
-from fedkl.caching import cache_folder
-from fedkl.compilation import enable_cache
-from fedkl.config import Config, parse_assignment
-from fedkl.errors import UserError
+from fedkl.config.config import Config, parse_assignment
+from fedkl.core.errors import UserError
+from fedkl.io.compilation import enable_cache
+from fedkl.io.files import cache_folder
 
 try:
     from fedkl.network import keys
@@ -41,11 +41,11 @@ except UserError as error:
 
 from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.flower.engine import Flower, Screen
+from fedkl.network.flower.environment import surroundings
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.superlink import SuperLink
-from fedkl.network.flower.surroundings import surroundings
-from fedkl.network.requests import new_federation
+from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flower"

@@ -22,14 +22,13 @@ import jax.numpy as jnp
 from measuring import emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.carry import Start, begin
-from fedkl.clients.round import collect, local_round
+from fedkl.clients.records import fresh
+from fedkl.clients.round import Start, begin, collect, local_round
 from fedkl.clients.sources import Hosted, Source, Traced
-from fedkl.clients.state import fresh
-from fedkl.compilation import enable_cache
-from fedkl.config import parse_assignment
-from fedkl.randomness import Purpose, key_for
-from fedkl.server.starting import task_of
+from fedkl.config.config import parse_assignment
+from fedkl.io.compilation import enable_cache
+from fedkl.learning.randomness import Purpose, key_for
+from fedkl.server.setup import task_of
 from fedkl.simulators.gymnasium.making import silence_mujoco
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import SoloWorld

@@ -17,13 +17,13 @@ from finite_world import Sampled
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.state import Model
+from fedkl.clients.records import Model
 from fedkl.clients.work import Train
-from fedkl.config import Config, parse_assignment
+from fedkl.config.config import Config, parse_assignment
 from fedkl.engines import Engine, Job
 from fedkl.heterogeneity import HeterogeneitySettings, Level, Measure, level
+from fedkl.learning.randomness import Purpose, words_for
 from fedkl.learning.trajectories import Trajectories
-from fedkl.randomness import Purpose, words_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 from fedkl.tabular import Exact, Family, families

@@ -20,21 +20,20 @@ from typing import Any
 from measuring import elapsed, emit, machine, run_on_cores
 
 import fedkl
-from fedkl import training
-from fedkl.compilation import enable_cache
-from fedkl.config import parse_assignment
-from fedkl.runs import metrics
-from fedkl.runs.locks import Lock
-from fedkl.runs.metrics import MetricsLog
-from fedkl.runs.origins import Origin
+from fedkl.config.config import parse_assignment
+from fedkl.io.compilation import enable_cache
+from fedkl.io.locks import Lock
 from fedkl.server.loop import Federation
+from fedkl.training import lifecycle, metrics
+from fedkl.training.metrics import MetricsLog
+from fedkl.training.origin import Origin
 
 LIMIT = 0.02
 """Of a run's time."""
 CLOCKED: tuple[tuple[Any, str], ...] = (
-    (training, "origin_of"),
-    (training, "require_checkpoints"),
-    (training, "told"),
+    (lifecycle, "origin_of"),
+    (lifecycle, "require_checkpoints"),
+    (lifecycle, "told"),
     (Origin, "encode"),
     (Lock, "require"),
     (Lock, "note"),
@@ -73,11 +72,11 @@ def main() -> None:
     for owner, name in CLOCKED:
         setattr(owner, name, clocked(getattr(owner, name), name.lstrip("_"), spent))
     with tempfile.TemporaryDirectory() as folder:
-        run = training.create(config, Path(folder) / "run")
+        run = lifecycle.create(config, Path(folder) / "run")
         with Federation(config) as federation:
-            whole = elapsed(lambda: training.go_on(run, lambda _: None, print, federation)).wall
+            whole = elapsed(lambda: lifecycle.go_on(run, lambda _: None, print, federation)).wall
         checks = dict(spent)
-        again = elapsed(lambda: training.load(run, print)).wall
+        again = elapsed(lambda: lifecycle.load(run, print)).wall
     share = sum(checks.values()) / whole
     result = {
         "machine": machine("fedkl", "jax"),

@@ -25,14 +25,14 @@ from measuring import emit, machine, read_lines, run_missing
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model
+from fedkl.clients.records import Model
+from fedkl.clients.round import Trained
 from fedkl.clients.work import Train, Work
-from fedkl.config import parse_assignment
+from fedkl.config.config import parse_assignment
 from fedkl.engines import Engine, Failure, Job
 from fedkl.learning.statistics import Moments, pairs
 from fedkl.server.aggregation.reducers import suggested
-from fedkl.server.starting import local_engine
+from fedkl.server.setup import local_engine
 
 PRESET, ALGORITHM = "reacher-init-state", "fedkl-anchored"
 CLIENTS, ROUNDS = 5, 8

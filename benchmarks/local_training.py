@@ -21,11 +21,10 @@ import jax.numpy as jnp
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.carry import Start, begin, behaviour
-from fedkl.clients.round import local_round
+from fedkl.clients.records import Model, Task, fresh
+from fedkl.clients.round import Start, begin, behaviour, local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Model, Task, fresh
-from fedkl.config import parse_assignment
+from fedkl.config.config import parse_assignment
 from fedkl.learning import critic, minibatches, policy_optimisation
 from fedkl.learning.critic import CriticBatch, improve_critic
 from fedkl.learning.policy_optimisation import (
@@ -35,8 +34,8 @@ from fedkl.learning.policy_optimisation import (
     PolicyBatch,
     improve_policy,
 )
+from fedkl.learning.randomness import Purpose, key_for
 from fedkl.learning.trajectories import columns_for
-from fedkl.randomness import Purpose, key_for
 
 Run = Callable[[], object]
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fedkl.processes import cores, take_cores
+from fedkl.core.processes import cores, take_cores
 
 C = TypeVar("C")
 
@@ -137,7 +137,7 @@ def _prepare(free: Any) -> None:
     if (core := free.get()) is not None:
         os.sched_setaffinity(0, {core})
         take_cores(1)
-    from fedkl.compilation import enable_cache  # not every benchmark is in want of JAX
+    from fedkl.io.compilation import enable_cache  # not every benchmark is in want of JAX
 
     enable_cache()
 

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from measuring import emit, machine, read_lines, run_missing
 
-from fedkl.randomness import Purpose, key_for
+from fedkl.learning.randomness import Purpose, key_for
 from fedkl.worlds.reacher import Reacher
 
 try:

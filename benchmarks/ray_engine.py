@@ -24,10 +24,10 @@ from measuring import emit, machine, spread
 
 import fedkl
 from fedkl import Federation
-from fedkl.cluster.connection import Where, connected
-from fedkl.cluster.engine import Ray
-from fedkl.compilation import enable_cache
-from fedkl.config import Config, parse_assignment
+from fedkl.config.config import Config, parse_assignment
+from fedkl.io.compilation import enable_cache
+from fedkl.network.ray.connection import Where, connected
+from fedkl.network.ray.engine import Ray
 
 ACTORS = 2
 LIMIT, LIMIT_SHORT = 1.10, 3.0

@@ -21,7 +21,7 @@ import numpy as np
 from measuring import elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.runs import RunDirectory
+from fedkl.training.directory import RunDirectory
 
 SECONDS, BYTES = 20.0, 3_000_000
 

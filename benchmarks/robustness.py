@@ -24,11 +24,11 @@ from measuring import emit, machine, read_lines, run_missing
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.state import ClientState, Model
+from fedkl.clients.records import ClientState, Model
 from fedkl.clients.work import Train, Work
-from fedkl.config import parse_assignment
+from fedkl.config.config import parse_assignment
 from fedkl.engines import Engine, Failure, Job
-from fedkl.server.starting import local_engine
+from fedkl.server.setup import local_engine
 
 PRESET = "reacher-init-state-paper"
 PER_ROUND, ATTACKERS = 10, 3

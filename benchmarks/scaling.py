@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl import Federation, training
-from fedkl.compilation import enable_cache
-from fedkl.config import parse_assignment
+from fedkl import Federation
+from fedkl.config.config import parse_assignment
+from fedkl.io.compilation import enable_cache
 from fedkl.server.records import Record
+from fedkl.training import lifecycle
 
 PRESET = "reacher-init-state-paper"
 PER_ROUND = (1, 3, 10, 30, 100)
@@ -66,7 +67,7 @@ def measure(n: int, k: int, trained: int, settings: dict[str, Any]) -> dict[str,
     times: dict[str, list[Elapsed]] = {part: [] for part in PARTS}
     sizes: dict[str, list[int]] = {"checkpoint": [], "log": []}
     with tempfile.TemporaryDirectory() as folder:
-        run = training.create(config, Path(folder) / "run")
+        run = lifecycle.create(config, Path(folder) / "run")
         checkpoints = run.checkpoints.directory
 
         record: list[Record] = []
@@ -75,7 +76,7 @@ def measure(n: int, k: int, trained: int, settings: dict[str, Any]) -> dict[str,
             record[:] = [federation.run_round()]
 
         def log() -> None:
-            training._log(run, record[0], "")
+            lifecycle._log(run, record[0], "")
 
         def save() -> None:
             done = int(federation.state.round)

@@ -11,16 +11,16 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from fedkl import config
 from fedkl.algorithms import ALGORITHMS, Algorithm
-from fedkl.registry import Registry
+from fedkl.config import config
+from fedkl.core.registry import Registry
+from fedkl.core.settings import spelled
 from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
 from fedkl.server.aggregation.settings import LinkNames
 from fedkl.server.selection import SELECTORS
-from fedkl.settings import spelled
 from fedkl.worlds import WORLDS, Word
-from fedkl.worlds.family import Family
-from fedkl.worlds.words import distortions
+from fedkl.worlds.heterogeneous import Family
+from fedkl.worlds.parameters import distortions
 
 INTRODUCTION = """\
 # Configuration

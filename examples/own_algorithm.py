@@ -15,9 +15,9 @@ from jax import Array
 
 import fedkl
 from fedkl.algorithms import Coefficient, Local, Measured
-from fedkl.learning.adaptation import towards_target
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
+from fedkl.learning.penalty import towards_target
 
 
 @fedkl.register_algorithm

@@ -32,11 +32,13 @@ WITH_SHAPES = (
 install_import_hook([f"fedkl.{name}" for name in WITH_SHAPES], "shape_checks.check")
 
 import fedkl  # noqa: E402
-from fedkl import compilation, plugins, workers  # noqa: E402
 from fedkl.algorithms.base import ALGORITHMS  # noqa: E402
-from fedkl.runs import MetricsLog  # noqa: E402
+from fedkl.core import plugins  # noqa: E402
+from fedkl.experiments import workers  # noqa: E402
+from fedkl.io import compilation  # noqa: E402
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS  # noqa: E402
 from fedkl.server.selection.base import SELECTORS  # noqa: E402
+from fedkl.training.metrics import MetricsLog  # noqa: E402
 from fedkl.worlds.base import WORLDS  # noqa: E402
 
 # Plugins change the process that loads them, and doctests would load each.

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 import fedkl
 from fedkl.engines import Failure, Job
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.requests import new_federation, new_nonce, new_turn
+from fedkl.network.messages import new_federation, new_nonce, new_turn
 
 app = ServerApp()
 

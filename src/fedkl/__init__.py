@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fedkl.processes import FEWEST_THREADS, cores
+from fedkl.core.processes import FEWEST_THREADS, cores
 
 # XLA has a thread for each core, unless it is told otherwise before it starts.
 if len(cores()) == 1:
@@ -25,12 +25,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
     from fedkl.algorithms import Algorithm, register_algorithm
-    from fedkl.config import Config, preset
-    from fedkl.errors import StalledError, UserError
+    from fedkl.config.config import Config, preset
+    from fedkl.core.errors import StalledError, UserError
+    from fedkl.core.settings import setting
     from fedkl.policies import Policy, load
-    from fedkl.running import resume, train
-    from fedkl.runs import Callback
-    from fedkl.runs.records import records
     from fedkl.server.aggregation import (
         Reducer,
         Step,
@@ -42,7 +40,9 @@ if TYPE_CHECKING:
     from fedkl.server.loop import Federation
     from fedkl.server.records import Record
     from fedkl.server.selection import Selector, register_selector
-    from fedkl.settings import setting
+    from fedkl.training.api import resume, train
+    from fedkl.training.callbacks import Callback
+    from fedkl.training.records import records
     from fedkl.worlds import (
         Continuous,
         Discrete,
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 # without JAX.
 _HOMES = {
     "Algorithm": "fedkl.algorithms",
-    "Callback": "fedkl.runs",
-    "Config": "fedkl.config",
+    "Callback": "fedkl.training.callbacks",
+    "Config": "fedkl.config.config",
     "Continuous": "fedkl.worlds",
     "Discrete": "fedkl.worlds",
     "Federation": "fedkl.server.loop",
@@ -71,25 +71,25 @@ _HOMES = {
     "Selector": "fedkl.server.selection",
     "SharedWorld": "fedkl.worlds",
     "SoloWorld": "fedkl.worlds",
-    "StalledError": "fedkl.errors",
+    "StalledError": "fedkl.core.errors",
     "Step": "fedkl.server.aggregation",
     "Transform": "fedkl.server.aggregation",
     "Transition": "fedkl.worlds",
-    "UserError": "fedkl.errors",
+    "UserError": "fedkl.core.errors",
     "Word": "fedkl.worlds",
     "World": "fedkl.worlds",
     "load": "fedkl.policies",
-    "preset": "fedkl.config",
-    "records": "fedkl.runs.records",
+    "preset": "fedkl.config.config",
+    "records": "fedkl.training.records",
     "register_algorithm": "fedkl.algorithms",
     "register_reducer": "fedkl.server.aggregation",
     "register_selector": "fedkl.server.selection",
     "register_step": "fedkl.server.aggregation",
     "register_transform": "fedkl.server.aggregation",
     "register_world": "fedkl.worlds",
-    "resume": "fedkl.running",
-    "setting": "fedkl.settings",
-    "train": "fedkl.running",
+    "resume": "fedkl.training.api",
+    "setting": "fedkl.core.settings",
+    "train": "fedkl.training.api",
 }
 
 __all__ = [

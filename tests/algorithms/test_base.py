@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 from fedkl.algorithms import ALGORITHMS, Algorithm, register_algorithm
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.learning.policy_optimisation import Measured
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import FEDERATED, LOCAL, NONE, Sharing
+from fedkl.learning.settings import FEDERATED, LOCAL, NONE, LearnerSettings, Sharing
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))

@@ -10,7 +10,7 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import Coefficient, FedKL, Measured
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Policies, look

@@ -13,11 +13,10 @@ import fedkl
 from fedkl import cli
 from fedkl.algorithms import Coefficient, FedKLAnchored, Measured
 from fedkl.algorithms.fedkl_anchored import BLOCKS, GIVEN_UP, POOL, Anchors, Pool
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Policies, look, objective
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.learning.settings import LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, of_batch
 from fedkl.worlds import Chain
 

@@ -13,10 +13,9 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import FedAvg, Scaffold
-from fedkl.errors import UserError
-from fedkl.learning.personal import personal_part, without
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.core.errors import UserError
+from fedkl.learning.policy import personal_part, without
+from fedkl.learning.settings import LearnerSettings, Sharing
 
 STIFFNESS, TARGETS = (1.0, 3.0), (0.0, 4.0)
 STEPS, SIZE = 2, 0.25

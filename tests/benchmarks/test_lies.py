@@ -13,8 +13,8 @@ import pytest
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model
+from fedkl.clients.records import Model
+from fedkl.clients.round import Trained
 from fedkl.server.state import broadcast
 from fedkl.server.validation import move, problem_with
 

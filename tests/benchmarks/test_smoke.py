@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedkl.caching import cache_folder
+from fedkl.io.files import cache_folder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = ["learner.iterations=1", "learner.epochs=1", "critic.epochs=1"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import fedkl
-from fedkl import training
-from fedkl.runs import RunDirectory
+from fedkl.training import lifecycle
+from fedkl.training.directory import RunDirectory
 
 SMALLEST = {
     "federation.rounds": 2,
@@ -29,6 +29,6 @@ def smallest(seed: int = 0, settings: dict[str, Any] | None = None) -> fedkl.Con
 
 def finish(path: Path, seed: int = 0, settings: dict[str, Any] | None = None) -> RunDirectory:
     """Trains such a run to its end."""
-    run = training.create(smallest(seed, settings), path)
-    training.go_on(run, lambda record: None, pytest.fail)
+    run = lifecycle.create(smallest(seed, settings), path)
+    lifecycle.go_on(run, lambda record: None, pytest.fail)
     return run

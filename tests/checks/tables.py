@@ -1,7 +1,7 @@
 """Tables of runs whose answers are known, for the tests of `fedkl reproduce`."""
 
-from fedkl.reproduce import EXPERIMENTS
-from fedkl.reproduce.results import row_of
+from fedkl.experiments.reproduce import EXPERIMENTS
+from fedkl.experiments.reproduce.results import row_of
 
 EMPTY = {
     "return_mean": None, "return_min": None, "return_std": None, "deterministic_return_mean": None,

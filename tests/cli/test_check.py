@@ -11,7 +11,8 @@ from finished_runs import SMALLEST, finish
 from waiting import until
 
 import fedkl
-from fedkl import compare, running, workers
+from fedkl.experiments import compare, workers
+from fedkl.training import api
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -190,7 +191,7 @@ def test_too_little_memory_is_a_sentence(tmp_path, capsys, monkeypatch):
     def full(*_args, **_options):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 10 bytes.")
 
-    monkeypatch.setattr(running, "go_on", full)
+    monkeypatch.setattr(api, "go_on", full)
     path = tmp_path / "run"
     code, _, err = call(capsys, "train", "probe-point", "--run", path)
     assert (code, err) == (2, "fedkl: there is not enough memory for this\n")

@@ -16,12 +16,12 @@ from children import python
 from commands import call
 
 from fedkl.cli import cluster as options
-from fedkl.cluster import connection
-from fedkl.cluster.connection import Cluster, Where
-from fedkl.cluster.nodes import Node
-from fedkl.cluster.runs import OnRay
-from fedkl.config import preset
-from fedkl.runs import RunDirectory
+from fedkl.config.config import preset
+from fedkl.experiments.ray_runs import OnRay
+from fedkl.network.ray import connection
+from fedkl.network.ray.connection import Cluster, Where
+from fedkl.network.ray.nodes import Node
+from fedkl.training.directory import RunDirectory
 
 TINY = [
     "federation.clients=4", "federation.clients_per_round=2", "learner.iterations=2",
@@ -132,7 +132,7 @@ class Nowhere:
 )
 def test_an_address_or_the_name_of_the_engine_asks_for_it(monkeypatch, given, where, actors):
     from fedkl.cli.parser import parser
-    from fedkl.cluster import engine
+    from fedkl.network.ray import engine
 
     there = Nowhere(monkeypatch)
     monkeypatch.setattr(engine, "Ray", lambda config, actors: (config, actors))
@@ -153,7 +153,7 @@ def test_a_comparison_is_trained_on_the_cluster_that_it_names(monkeypatch):
 
 def test_without_options_for_ray_nobody_is_connected(monkeypatch):
     from fedkl.cli.parser import parser
-    from fedkl.server.starting import local_engine
+    from fedkl.server.setup import local_engine
 
     there = Nowhere(monkeypatch)
     with options.place(parser().parse_args([*COMPARE, "--run", "x"])) as place:

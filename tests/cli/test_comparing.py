@@ -10,10 +10,13 @@ from contextlib import nullcontext
 import pytest
 from commands import call
 
-from fedkl import compare, config, training, workers
 from fedkl.cli import several
-from fedkl.errors import UserError
-from fedkl.runs import RunDirectory
+from fedkl.config import config
+from fedkl.core.errors import UserError
+from fedkl.experiments import compare, workers
+from fedkl.training import lifecycle
+from fedkl.training.directory import RunDirectory
+from fedkl.training.plugin_consent import of_run
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -71,7 +74,7 @@ def made_in(path):
     """The configs of a comparison's runs, by the name of the cell."""
     plan = compare.read_plan(path)
     runs = {run.name.removesuffix("-seed0"): run for run in compare.runs_of(path, plan)}
-    return {name: config.of_run(RunDirectory.open(run)) for name, run in runs.items()}
+    return {name: of_run(RunDirectory.open(run)) for name, run in runs.items()}
 
 
 def test_references_are_two_more_cells(tmp_path, capsys, untrained):
@@ -189,7 +192,7 @@ def test_a_plan_whose_sweep_is_damaged_is_answered_with_a_sentence(tmp_path, cap
 
 
 def test_settings_that_no_folder_can_be_named_after_are_still_apart():
-    from fedkl.runs.comparison import Plan
+    from fedkl.training.comparison import Plan
 
     plan = Plan("x", ("fedkl",), (0,), vary=({"a.b": "u/v"}, {"a.b": "u:v"}))
     assert [*plan.cells()] == ["fedkl-b=u-v", "fedkl-b=u-v-1"]
@@ -200,7 +203,7 @@ def trained(path, algorithm="fedkl", seed=0, **settings):
     tiny = dict(config.parse_assignment(text) for text in TINY[1:])
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
     chosen = config.preset("probe-point", algorithm, seed, tiny | {"federation.rounds": 2} | dotted)
-    training.go_on(training.create(chosen, path), lambda _: None, lambda _: None)
+    lifecycle.go_on(lifecycle.create(chosen, path), lambda _: None, lambda _: None)
     return path
 
 

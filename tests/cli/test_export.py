@@ -5,7 +5,7 @@ import pytest
 from commands import call
 
 import fedkl
-from fedkl import training
+from fedkl.training import lifecycle
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
 
 
 def test_a_run_without_a_round_is_one_sentence(tiny, tmp_path, capsys):
-    training.create(tiny(), tmp_path / "run")
+    lifecycle.create(tiny(), tmp_path / "run")
     code, _, err = call(capsys, "export", tmp_path / "run", tmp_path / "policy.npz")
     assert code == 2
     assert "has no finished round to load yet" in err

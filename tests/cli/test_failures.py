@@ -9,8 +9,8 @@ from commands import call
 from waiting import until
 
 import fedkl
-from fedkl import training
-from fedkl.runs import RunDirectory
+from fedkl.training import lifecycle
+from fedkl.training.directory import RunDirectory
 
 TINY = {
     "federation.clients": 3, "federation.clients_per_round": 2, "learner.iterations": 2,
@@ -145,10 +145,10 @@ def test_a_run_that_fails_in_its_first_round_leaves_nothing(tmp_path, monkeypatc
 
 def test_a_run_without_a_single_finite_return_does_not_end_well(tmp_path, monkeypatch, capsys):
     chosen = fedkl.preset("probe-point", set=TINY)
-    run = training.create(chosen, tmp_path / "run")
-    summed = training.summary
+    run = lifecycle.create(chosen, tmp_path / "run")
+    summed = lifecycle.summary
     lost = {"return_mean": None, "best_return_mean": None}
-    monkeypatch.setattr(training, "summary", lambda *of: summed(*of) | lost)
+    monkeypatch.setattr(lifecycle, "summary", lambda *of: summed(*of) | lost)
     for _ in range(2):  # also where it is finished already
         code, _, err = call(capsys, "resume", run.path)
         assert code == 3
@@ -171,7 +171,9 @@ def test_names_of_runs_say_what_is_trained(tmp_path, monkeypatch, capsys):
 
     for settings, name in names.items():
         options = Namespace(preset="probe-point", set=settings, rounds=3)
-        chosen = fedkl.preset("probe-point", set=dict(map(fedkl.config.parse_assignment, settings)))
+        chosen = fedkl.preset(
+            "probe-point", set=dict(map(fedkl.config.config.parse_assignment, settings))
+        )
         assert run_named(options, chosen).as_posix() == f"runs/{name}"
 
 

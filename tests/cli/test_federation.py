@@ -9,8 +9,10 @@ import pytest
 from commands import call
 from waiting import runs, until
 
-from fedkl import config, training, workers
 from fedkl.cli import comparing
+from fedkl.config import config
+from fedkl.experiments import workers
+from fedkl.training import lifecycle
 
 TINY = [
     "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
@@ -92,7 +94,7 @@ def test_the_list_has_a_line_for_everything(capsys):
 
 def test_a_run_can_be_stopped_after_a_round_and_gone_on_with(tmp_path, capsys):
     path = tmp_path / "run"
-    training.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
+    lifecycle.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
     code, out, _ = call(capsys, "resume", path, "--until", 2)
     assert code == 0
     assert out.splitlines()[0].startswith("round 1/2  return ")
@@ -322,7 +324,7 @@ def test_a_run_that_goes_nowhere_ends_with_code_3_and_can_be_resumed(tmp_path, c
 
 
 def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys):
-    from fedkl import compare
+    from fedkl.experiments import compare
 
     path = tmp_path / "comparison"
     command = ["compare", "probe-point", "--algorithms", "fedkl", "--seeds", "1", "--run", path]
@@ -344,7 +346,8 @@ def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys
     ],
 )
 def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, sentence):
-    from fedkl import compare, config
+    from fedkl.config import config
+    from fedkl.experiments import compare
 
     path = tmp_path / "comparison"
     plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
@@ -358,7 +361,9 @@ def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, 
 
 
 def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
-    from fedkl import UserError, compare, config, workers
+    from fedkl import UserError
+    from fedkl.config import config
+    from fedkl.experiments import compare, workers
 
     def fail(*_):
         raise UserError("the disk is full")

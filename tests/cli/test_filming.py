@@ -10,8 +10,8 @@ import pytest
 
 import fedkl
 from fedkl.cli import filming
-from fedkl.errors import UserError
-from fedkl.server.films import Film
+from fedkl.core.errors import UserError
+from fedkl.server.episode import Film
 
 
 def asked(video: Path | None = None, **given: Any) -> argparse.Namespace:

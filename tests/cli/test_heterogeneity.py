@@ -6,7 +6,7 @@ import pytest
 from commands import call
 
 import fedkl
-from fedkl import training
+from fedkl.training import lifecycle
 
 SETTINGS = {
     "federation.rounds": 2,
@@ -20,8 +20,8 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "point"
-    made = training.create(fedkl.preset("probe-point", set=SETTINGS), path)
-    training.go_on(made, lambda record: None, lambda warning: None)
+    made = lifecycle.create(fedkl.preset("probe-point", set=SETTINGS), path)
+    lifecycle.go_on(made, lambda record: None, lambda warning: None)
     return path
 
 
@@ -73,7 +73,7 @@ def test_a_wrong_argument_is_answered_with_a_sentence(capsys, run, arguments, se
 
 def test_a_run_whose_clients_see_on_scales_of_their_own_is_refused(capsys, tmp_path):
     settings = {"federation.observation_statistics": "local"}
-    made = training.create(fedkl.preset("probe-point", set=settings), tmp_path / "run")
+    made = lifecycle.create(fedkl.preset("probe-point", set=settings), tmp_path / "run")
     code, out, err = call(capsys, "heterogeneity", str(made.path))
     assert (code, out) == (2, "")
     assert "federation.observation_statistics must be federated or none" in err

@@ -12,10 +12,10 @@ from waiting import PATIENCE, runs, until
 
 pytest.importorskip("flwr")
 
-from fedkl import config
-from fedkl.network import asking, keys
+from fedkl.config import config
+from fedkl.network import client_process, keys
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.requests import new_federation
+from fedkl.network.messages import new_federation
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 # `fedkl join`, with somebody else in the place of Flower.
@@ -183,7 +183,7 @@ def test_a_signal_ends_all_of_it(tmp_path, joined, address, number, code):
     line = rf"fedkl: {TIME} client 4: connected to {address}\n"
     assert re.fullmatch(line, process.stderr.readline())
     state = tmp_path / "fedkl-client-4"
-    worker = asking.alive(state / "4")
+    worker = client_process.alive(state / "4")
     assert worker
     assert group_of(state / "flower")
     process.send_signal(number)
@@ -210,7 +210,7 @@ def test_a_client_runs_once_and_what_is_hopeless_is_given_up(tmp_path, joined, a
         f"fedkl: cannot join {address}: the server's certificate is by another authority than "
         f"ours (see {tmp_path}/another/flower/supernode.log)\n"
     )
-    assert asking.alive(tmp_path / "another" / "0") is None
+    assert client_process.alive(tmp_path / "another" / "0") is None
 
 
 GREETED = """
@@ -237,7 +237,7 @@ def test_a_client_that_the_server_has_no_place_for_ends_with_code_2_and_one_sent
     assert process.stderr.read().splitlines()[-1] == (
         f"fedkl: cannot take part in what {address} trains: client 9 is not one of 0 to 3"
     )
-    assert asking.alive(tmp_path / "fedkl-client-9" / "9") is None
+    assert client_process.alive(tmp_path / "fedkl-client-9" / "9") is None
 
 
 def test_a_client_that_is_wanted_once_ends_when_the_run_is_over(tmp_path, joined, address):
@@ -247,7 +247,7 @@ def test_a_client_that_is_wanted_once_ends_when_the_run_is_over(tmp_path, joined
     process = joined(GREETED, address, "--client", "1", "--insecure-network", "--once")
     assert process.wait(PATIENCE) == 0
     assert process.stderr.read().splitlines()[-1].endswith("client 1: the run is over")
-    assert asking.alive(tmp_path / "fedkl-client-1" / "1") is None
+    assert client_process.alive(tmp_path / "fedkl-client-1" / "1") is None
 
 
 def test_flowers_own_process_waits_for_a_server_and_ends_when_told(tmp_path, joined, address):
@@ -260,7 +260,7 @@ def test_flowers_own_process_waits_for_a_server_and_ends_when_told(tmp_path, joi
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
     assert not group_of(state / "flower")
-    assert asking.alive(state / "0") is None
+    assert client_process.alive(state / "0") is None
     log = (state / "flower" / "supernode.log").read_text()
     assert "Starting Flower SuperNode" in log
     assert "fedkl:" not in log  # which would say that this Flower is slower than it could be

@@ -23,18 +23,19 @@ pytest.importorskip("flwr")
 
 from flwr.cli.build import build_fab_from_disk
 
-from fedkl import config, training
 from fedkl.cli import network
 from fedkl.cli.parser import parser
-from fedkl.errors import UserError
+from fedkl.config import config
+from fedkl.core.errors import UserError
 from fedkl.network import keys
-from fedkl.network.flower import only_ours
+from fedkl.network.flower import app_allowlist
 from fedkl.network.flower.serving import Serving
-from fedkl.network.requests import new_federation
+from fedkl.network.messages import new_federation
 from fedkl.network.status import FOLDER
-from fedkl.runs import RunDirectory
 from fedkl.server.aggregation.reducers import suggested
 from fedkl.server.loop import Federation
+from fedkl.training import lifecycle
+from fedkl.training.directory import RunDirectory
 
 TINY = [
     "--set", "learner.iterations=2", "learner.steps=64", "learner.epochs=2",
@@ -337,13 +338,13 @@ from fedkl.network.flower.relay import app
 
 def plant(run, ran):
     """Puts into a run's directory all that Flower, or a shell, would run if it were asked."""
-    app = only_ours.APP.parent
+    app = app_allowlist.APP.parent
     with warnings.catch_warnings(action="ignore"):  # of Flower's
         digest = hashlib.sha256(build_fab_from_disk(app)).hexdigest()[:8]
     for folder in ("flower", "flower/node-0", "flower/node-1"):
         home = run / folder / "home" / "apps" / f"fedkl.fedkl-messages.1.0.0.{digest}"
         home.mkdir(parents=True)
-        text = only_ours.APP.read_text().replace("fedkl.network.flower.relay:app", "evil:app")
+        text = app_allowlist.APP.read_text().replace("fedkl.network.flower.relay:app", "evil:app")
         text = text.replace("fedkl.network.flower.client_app:app", "evil:app")
         (home / "pyproject.toml").write_text(text)
         (home / "evil.py").write_text(PLANTED.format(ran=str(ran)))
@@ -382,7 +383,7 @@ def test_nothing_in_a_run_directory_is_run(served, tmp_path, capsys):
 @pytest.mark.parametrize("name", ["flower", "flower/home", "flower/keys", "flower/superlink.log"])
 def test_what_flower_keeps_is_not_kept_elsewhere(tmp_path, capsys, name):
     """Keys, logs and clients' states would be written through the link."""
-    run = training.create(smallest(), tmp_path / "run")
+    run = lifecycle.create(smallest(), tmp_path / "run")
     Serving("127.0.0.1", 0, None, 3, False, 1.0, new_federation()).write(run.path)
     (tmp_path / "elsewhere").mkdir()
     (run.path / name).parent.mkdir(exist_ok=True, mode=0o700)

@@ -9,9 +9,9 @@ import pytest
 
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import precheck
-from fedkl.errors import UserError
-from fedkl.reproduce import EXPERIMENTS
-from fedkl.reproduce.plan import ALL
+from fedkl.core.errors import UserError
+from fedkl.experiments.reproduce import EXPERIMENTS
+from fedkl.experiments.reproduce.plan import ALL
 
 RUNS = """
 import contextlib, io, json, sys

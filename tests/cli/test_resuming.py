@@ -2,12 +2,13 @@
 
 from commands import call
 
-from fedkl import config, training
+from fedkl.config import config
+from fedkl.training import lifecycle
 
 
 def test_whoever_asks_for_what_is_done_already_is_told_so(tmp_path, capsys):
     path = tmp_path / "run"
-    training.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
+    lifecycle.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
     assert call(capsys, "resume", path, "--until", 2)[0] == 0
     code, out, err = call(capsys, "resume", path, "--until", 1)
     assert (code, "is finished" in out) == (0, False)
@@ -23,7 +24,7 @@ def test_a_run_in_another_world_than_its_presets_says_so(tmp_path, capsys):
     chosen = config.preset(
         "probe-point", set={"world.name": "probe-bandit", "federation.rounds": 2}
     )
-    run = training.create(chosen, tmp_path / "run")
+    run = lifecycle.create(chosen, tmp_path / "run")
     code, out, _ = call(capsys, "resume", run.path, "--until", 1)
     assert code == 0
     assert out.splitlines()[-1].startswith("probe-bandit from probe-point fedkl seed 0: stopped")

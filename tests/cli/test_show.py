@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from commands import call
 
-from fedkl import config, presets
+from fedkl.config import config, presets
 
 
 @pytest.mark.parametrize("preset", sorted(presets.summaries()))

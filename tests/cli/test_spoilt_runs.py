@@ -7,7 +7,7 @@ import pytest
 from commands import call
 
 import fedkl
-from fedkl import training
+from fedkl.training import lifecycle
 
 SETTINGS = {
     "federation.clients": 3, "federation.clients_per_round": 2, "federation.rounds": 2,
@@ -18,8 +18,8 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("spoilt") / "run"
-    made = training.create(fedkl.preset("probe-point", set=SETTINGS), path)
-    training.go_on(made, lambda record: None, lambda warning: None)
+    made = lifecycle.create(fedkl.preset("probe-point", set=SETTINGS), path)
+    lifecycle.go_on(made, lambda record: None, lambda warning: None)
     return path
 
 
@@ -78,7 +78,7 @@ def test_a_log_without_rounds_cannot_be_measured_after_one(capsys, run):
 def test_a_served_run_with_half_a_summary_is_not_served_again(capsys, run):
     pytest.importorskip("flwr")
     from fedkl.network.flower.serving import Serving
-    from fedkl.network.requests import new_federation
+    from fedkl.network.messages import new_federation
 
     Serving("127.0.0.1", 0, None, 1, False, 1.0, new_federation()).write(run)
     (run / "summary.json").write_text("{}")

@@ -11,7 +11,7 @@ from finished_runs import finish
 
 from fedkl.network import status
 from fedkl.network.status import FleetStatus, Joined, write_joined
-from fedkl.runs import RunDirectory
+from fedkl.training.directory import RunDirectory
 
 SERVED = """host = "127.0.0.1"
 port = 9092

@@ -10,8 +10,9 @@ import pytest
 from commands import call
 from waiting import runs, until
 
-from fedkl import config, workers
-from fedkl.runs import RunDirectory
+from fedkl.config import config
+from fedkl.experiments import workers
+from fedkl.training.directory import RunDirectory
 
 TINY = [
     "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",

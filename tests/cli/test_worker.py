@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from fedkl.processes import cores
+from fedkl.core.processes import cores
 
 PROGRAM = """
 import os, sys

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import call
 
-from fedkl import config
+from fedkl.config import config
 
 TOYS = Path(__file__).parents[1] / "simulators" / "toys"
 PLUGIN = TOYS / "toy_environments.py"

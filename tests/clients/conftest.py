@@ -9,12 +9,10 @@ import jax
 import pytest
 
 from fedkl.algorithms import FedKL
-from fedkl.clients.carry import Start
-from fedkl.clients.round import local_round
+from fedkl.clients.records import ClientState, Metrics, Model, Task, Update, fresh
+from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import ClientState, Metrics, Model, Task, Update, fresh
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.worlds import PointTarget
 
 

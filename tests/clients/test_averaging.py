@@ -13,9 +13,9 @@ from fedkl.clients.averaging import (
     draw_from_mixture,
     with_members,
 )
-from fedkl.clients.carry import Start
+from fedkl.clients.records import Task
+from fedkl.clients.round import Start
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Task
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.worlds import PointTarget
 from fedkl.worlds.probes import PointParams

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS, FedKL
-from fedkl.clients.carry import Start
-from fedkl.clients.round import local_round
+from fedkl.clients.records import Task
+from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Task
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Bandit, PointTarget

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import Algorithm, Coefficient
-from fedkl.clients.state import Task
+from fedkl.clients.records import Task
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import PointTarget

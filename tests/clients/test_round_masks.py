@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL
-from fedkl.clients.state import Task
+from fedkl.clients.records import Task
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.worlds import Continuous, Transition, World
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedkl.clients import round as pieces
-from fedkl.clients.carry import Start, begin, behaviour, keys_of
-from fedkl.clients.ending import finish
+from fedkl.clients.round import Start, begin, behaviour, finish, keys_of
 from fedkl.clients.sources import Traced
 
 KEY = jax.random.key(5)

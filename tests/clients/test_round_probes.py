@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS, FMARL, FedAvg, FedKL, FedProx
-from fedkl.clients.state import Task
+from fedkl.clients.records import Task
 from fedkl.learning.critic import values
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.server.aggregation import Chain as Aggregation

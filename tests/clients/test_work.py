@@ -10,9 +10,9 @@ import pytest
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients import work
-from fedkl.clients.carry import Start
+from fedkl.clients.records import Task
+from fedkl.clients.round import Start
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Task
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments

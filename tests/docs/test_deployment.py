@@ -15,7 +15,7 @@ from fedkl.cli.parser import parser
 from fedkl.engines import Failure
 from fedkl.network import checks, keys
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.requests import new_federation
+from fedkl.network.messages import new_federation
 from fedkl.network.resident import Resident
 from fedkl.network.worker import own_world
 from fedkl.worlds import WORLDS

@@ -8,7 +8,7 @@ import pytest
 
 import fedkl
 from fedkl.worlds import Differences, Pendulum
-from fedkl.worlds.words import distortions
+from fedkl.worlds.parameters import distortions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "heterogeneous-clients.md").read_text(encoding="utf-8")
 SAID = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
@@ -45,7 +45,7 @@ def test_every_distortion_is_named():
 
 
 def test_the_lines_of_clients_csv_are_those_of_the_preset():
-    from fedkl.runs.clients_table import as_csv
+    from fedkl.training.directory import as_csv
 
     shown = re.findall(r"^    (client,.*)\n    (.*)\n    (.*)\n", PAGE, re.MULTILINE)[0]
     assert as_csv(fedkl.preset("reacher-init-state").clients()).startswith("\n".join(shown))

@@ -38,7 +38,7 @@ def test_the_readme_goes_from_the_install_to_acting_in_ten_lines(tmp_path, monke
     assert install + len([line for line in code.splitlines() if line]) <= 10
     short = {"federation.rounds": 1, "learner.steps": 64, "learner.iterations": 1}
     preset = fedkl.preset
-    monkeypatch.setattr(fedkl.config, "preset", lambda name: preset(name, set=short))
+    monkeypatch.setattr(fedkl.config.config, "preset", lambda name: preset(name, set=short))
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(code, names)

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from fedkl.core.errors import UserError
 from fedkl.drawing.canvas import Canvas
-from fedkl.errors import UserError
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (200, 0, 0)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from fedkl.core.errors import UserError
 from fedkl.drawing import video
 from fedkl.drawing.video import LARGEST_GIF, check_target, write_video
-from fedkl.errors import UserError
 
 HEIGHT, WIDTH = 48, 64
 

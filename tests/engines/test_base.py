@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL
-from fedkl.clients.state import Task, fresh
+from fedkl.clients.records import Task, fresh
 from fedkl.engines.base import Failure, Job, Rows, parts_of
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.worlds import PointTarget
 
 WORDS = np.zeros(2, np.uint32)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS
-from fedkl.clients.carry import Start
-from fedkl.clients.round import local_round
+from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, Job
-from fedkl.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 

@@ -12,7 +12,7 @@ from toy_worlds import Points
 
 from fedkl.clients.work import Train
 from fedkl.engines import Job
-from fedkl.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 from fedkl.simulators.base import SimulatorError

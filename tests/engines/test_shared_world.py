@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL, FedKLAnchored, Scaffold
-from fedkl.clients.carry import Start
-from fedkl.clients.round import local_round
+from fedkl.clients.records import Task, fresh
+from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import Task, fresh
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
+from fedkl.core.errors import UserError
 from fedkl.engines import Failure, InSharedWorld, Job
-from fedkl.errors import UserError
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import Sharing
-from fedkl.randomness import words_of
+from fedkl.learning.randomness import words_of
+from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.episodes import run_job

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.network.flower.surroundings import surroundings
+from fedkl.network.flower.environment import surroundings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 SETTINGS = {

@@ -17,13 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedkl
-from fedkl.config import from_mapping
+from fedkl.config.config import from_mapping
+from fedkl.io import strict_json, strict_toml
 from fedkl.network import wire
-from fedkl.network.replies import Reply, read_reply, write_reply
-from fedkl.runs import MetricsLog, checkpoint_files, strict_json, strict_toml
-from fedkl.runs.checkpoint_files import DamagedError, File
-from fedkl.runs.origins import decode
-from fedkl.runs.records import require_sensible
+from fedkl.network.messages import Reply, read_reply, write_reply
+from fedkl.training import checkpoint_files
+from fedkl.training.checkpoint_files import DamagedError, File
+from fedkl.training.metrics import MetricsLog
+from fedkl.training.origin import decode
+from fedkl.training.records import require_sensible
 
 READERS = 5
 MANY = int(os.environ.get("FEDKL_FUZZ", "1000000")) // READERS

@@ -1,8 +1,8 @@
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build
 from fedkl.heterogeneity import HeterogeneitySettings, Measure
-from fedkl.settings import build
 
 
 def test_nothing_is_measured_unless_it_is_asked_for():

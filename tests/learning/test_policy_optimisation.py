@@ -14,8 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedkl.algorithms import Algorithm, FedAvg, FedKL, FedProx
 from fedkl.learning.distributions import DISTANCES
-from fedkl.learning.personal import only, personal_part, without
-from fedkl.learning.policy import Policy
+from fedkl.learning.policy import Policy, only, personal_part, without
 from fedkl.learning.policy_optimisation import (
     Iteration,
     Learning,
@@ -28,8 +27,7 @@ from fedkl.learning.policy_optimisation import (
     objective,
     optimiser,
 )
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import ALL, PERSONAL
+from fedkl.learning.settings import ALL, PERSONAL, LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
 

@@ -6,10 +6,10 @@ import typing
 import pytest
 
 import fedkl
-from fedkl import settings
 from fedkl.algorithms import ALGORITHMS
-from fedkl.errors import UserError
-from fedkl.learning.adaptation import Coefficient
+from fedkl.core import settings
+from fedkl.core.errors import UserError
+from fedkl.learning.penalty import Coefficient
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 
 GROUPS = [LearnerSettings, CriticSettings, *(ALGORITHMS[name] for name in ALGORITHMS)]

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import checks, keys
 
 HERE = "127.0.0.1"

@@ -4,13 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkl.arrays import to_arrays
-from fedkl.clients.state import ClientState
-from fedkl.errors import UserError
+from fedkl.clients.records import ClientState
+from fedkl.core.errors import UserError
+from fedkl.io import files
+from fedkl.io.arrays import to_arrays
 from fedkl.network import wire
 from fedkl.network.disk import StateError, States
 from fedkl.network.wire import MessageError
-from fedkl.runs import files
 
 NAME = "ab" * 16
 

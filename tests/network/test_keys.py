@@ -11,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.io import files
 from fedkl.network import keys
-from fedkl.runs import files
 
 AUTHORITY = {"ca.crt", "ca.key"}
 SERVER = {"server.crt", "server.key"}

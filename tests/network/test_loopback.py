@@ -5,16 +5,15 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl import training
 from fedkl.algorithms import ALGORITHMS
-from fedkl.arrays import to_arrays
-from fedkl.clients.carry import Trained
+from fedkl.clients.round import Trained
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure
 from fedkl.heterogeneity import Measurement
-from fedkl.network.replies import read_reply
-from fedkl.network.requests import read_request
+from fedkl.io.arrays import to_arrays
+from fedkl.network.messages import read_reply, read_request
 from fedkl.server.loop import Federation
+from fedkl.training import lifecycle
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 REACHER = {
@@ -163,10 +162,10 @@ def test_the_best_round_can_be_evaluated_when_later_checkpoints_are_long_gone(ti
     federation, engine = over(config)
     run_round = federation.run_round
     federation.run_round = lambda: (r := run_round()) | {"return_mean": -abs(r["round"] - 3.0)}
-    run = training.create(config, tmp_path / "run")
-    training.go_on(run, lambda record: None, pytest.fail, federation)
+    run = lifecycle.create(config, tmp_path / "run")
+    lifecycle.go_on(run, lambda record: None, pytest.fail, federation)
     looked_at, _ = over(config, engine.exchange.federation)
-    training.load(run, pytest.fail, looked_at, best=True)
+    lifecycle.load(run, pytest.fail, looked_at, best=True)
     assert int(looked_at.state.round) == 3
     returns, failures = looked_at.evaluation(Evaluate(2, False))()
     assert failures == {}

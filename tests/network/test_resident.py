@@ -13,23 +13,23 @@ from toy_worlds import Points
 import fedkl
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure, Job
-from fedkl.network import greetings
-from fedkl.network.asking import OVER, REFUSED
+from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.network import handshake
+from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.reasons import without_paths
-from fedkl.network.replies import read_reply
-from fedkl.network.requests import (
+from fedkl.network.messages import (
     Spaces,
     new_federation,
     new_nonce,
+    read_reply,
     read_request,
     write_request,
 )
+from fedkl.network.reasons import without_paths
 from fedkl.network.resident import RefusalError, Resident
-from fedkl.randomness import Purpose, key_for, words_of
 from fedkl.server.loop import Federation
-from fedkl.server.starting import first_states
+from fedkl.server.setup import first_states
 from fedkl.server.state import at_the_server, broadcast
 from fedkl.worlds import WORLDS
 
@@ -38,7 +38,7 @@ TWIN = """
 from typing import ClassVar
 import jax.numpy as jnp
 from fedkl.worlds import PointTarget, register_world
-from fedkl.settings import setting
+from fedkl.core.settings import setting
 
 @register_world
 class MyRobot(PointTarget):
@@ -101,7 +101,7 @@ class Server:
 def registered(monkeypatch):
     """What plugins register here is gone afterwards."""
     monkeypatch.setattr(WORLDS, "_classes", dict(WORLDS._classes))
-    monkeypatch.setattr("fedkl.plugins._loaded", {})
+    monkeypatch.setattr("fedkl.core.plugins._loaded", {})
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def remote(tiny):
 
     def make(**settings):
         values = tiny(**settings).mapping()
-        return fedkl.config.from_mapping(values | {"world": {"name": "remote", **SIZES}})
+        return fedkl.config.config.from_mapping(values | {"world": {"name": "remote", **SIZES}})
 
     return make
 
@@ -292,7 +292,7 @@ def test_clients_with_worlds_of_their_own_train_a_server_that_knows_only_sizes(
         learner__iterations=6,
         evaluation__every=100,
     )
-    fedkl.plugins.load_plugin(plugin)
+    fedkl.core.plugins.load_plugin(plugin)
     worlds = {n: {"name": "my-robot", "wish": 1.0} for n in range(3)}
     federation, engine = over(config, worlds=worlds)
     records = list(federation)
@@ -343,14 +343,14 @@ def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
 def greeted(resident, exchange, **changes):
     """Why a client cannot take part: as it is told to the server, and to whoever started it."""
     said = exchange.greeting(None, Moment(0, 5, 0, NONCE))
-    greeting = greetings.read_greeting(said)._replace(**changes)
-    reply = read_reply(resident.answer(greetings.write_greeting(greeting)))
+    greeting = handshake.read_greeting(said)._replace(**changes)
+    reply = read_reply(resident.answer(handshake.write_greeting(greeting)))
     assert (reply.federation, reply.turn, reply.nonce) == (exchange.federation, 5, NONCE)
     path = resident._folder / REFUSED
     return reply.failure, path.read_text() if path.exists() else ""
 
 
-VERSIONS = greetings.versions()
+VERSIONS = handshake.versions()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import keys, signatures
 from fedkl.network.signatures import ForgedError, Signer, Verifier
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import status
 from fedkl.network.status import FleetStatus, Joined, read_joined, read_served, write_joined
 

@@ -13,17 +13,17 @@ import pytest
 from waiting import PATIENCE, until
 
 from fedkl.clients.work import Train
+from fedkl.core.errors import UserError
 from fedkl.engines import Job
-from fedkl.errors import UserError
-from fedkl.network import asking
-from fedkl.network.asking import Place, deliver, ensure
+from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.network import client_process
+from fedkl.network.client_process import Place, deliver, ensure
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.replies import read_reply
+from fedkl.network.messages import read_reply
 from fedkl.network.resident import Resident
 from fedkl.network.sockets import GoneError, NoAnswerError, ask
 from fedkl.network.worker import own_world
-from fedkl.randomness import Purpose, key_for, words_of
-from fedkl.server.starting import first_states
+from fedkl.server.setup import first_states
 from fedkl.server.state import at_the_server, broadcast
 
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
@@ -50,8 +50,8 @@ class Slow(PointTarget):
 def place(tmp_path):
     made = Place(tmp_path / "clients", 0)
     yield made
-    asking.stop(made)
-    assert asking.alive(made.folder) is None
+    client_process.stop(made)
+    assert client_process.alive(made.folder) is None
 
 
 def request_of(config, round=0, turn=1):
@@ -79,7 +79,7 @@ def killed_at_work(place, folder):
 
     def kill():
         until((folder / "begun").exists)
-        os.kill(asking.alive(place.folder), signal.SIGKILL)
+        os.kill(client_process.alive(place.folder), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -91,15 +91,15 @@ def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, pl
     data = request_of(tiny())
     here = Resident(tmp_path / "here", 0).answer(data)
     assert ask(ensure(place), data, 120) == here
-    first = asking.alive(place.folder)
+    first = client_process.alive(place.folder)
     assert ensure(place) == place.socket
-    assert asking.alive(place.folder) == first
+    assert client_process.alive(place.folder) == first
     os.kill(first, signal.SIGKILL)
     until(lambda: gone(first))
     with pytest.raises(NoAnswerError):
         ask(place.socket, data, 5)
     assert ask(ensure(place), data, 120) == here
-    assert asking.alive(place.folder) != first
+    assert client_process.alive(place.folder) != first
     modes = {path.name: path.stat().st_mode & 0o777 for path in place.folder.iterdir()}
     assert modes.pop("ab" * 16) == 0o700
     assert {*modes.values()} == {0o600}
@@ -133,9 +133,9 @@ def test_messages_at_once_start_one_process(place):
     with ThreadPoolExecutor(4) as threads:
         paths = list(threads.map(lambda _: ensure(place), range(4)))
     assert paths == [place.socket] * 4
-    log = (place.folder / asking.LOG).read_text()
+    log = (place.folder / client_process.LOG).read_text()
     assert log == ""
-    assert asking.alive(place.folder) is not None
+    assert client_process.alive(place.folder) is not None
 
 
 def test_nonsense_and_those_who_hang_up_do_not_end_it(place):
@@ -156,14 +156,14 @@ def test_it_is_in_the_clients_folder_whoever_starts_it_and_says_nothing_of_those
     for _ in range(3):
         ensure(relative)
     assert "not a request" in read_reply(ask(place.socket, b"hello", 60)).failure
-    process = asking.alive(place.folder)
+    process = client_process.alive(place.folder)
     assert os.readlink(f"/proc/{process}/cwd") == str(place.folder)
-    assert "dropped" not in (place.folder / asking.LOG).read_text()
+    assert "dropped" not in (place.folder / client_process.LOG).read_text()
 
 
 def test_sigterm_ends_it_and_leaves_no_socket(place):
     ensure(place)
-    process = asking.alive(place.folder)
+    process = client_process.alive(place.folder)
     os.kill(process, signal.SIGTERM)
     until(lambda: gone(process))
     assert not place.socket.exists()
@@ -172,7 +172,7 @@ def test_sigterm_ends_it_and_leaves_no_socket(place):
 def test_it_ends_with_the_process_that_it_watches(place):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         ensure(place._replace(watch=other.pid))
-        process = asking.alive(place.folder)
+        process = client_process.alive(place.folder)
         other.kill()
         until(lambda: gone(process))
 
@@ -182,7 +182,7 @@ def test_it_does_not_stay_if_what_it_watches_is_gone_already(place):
         other.wait()
     with contextlib.suppress(NoAnswerError):
         ensure(place._replace(watch=other.pid))
-    until(lambda: asking.alive(place.folder) is None)
+    until(lambda: client_process.alive(place.folder) is None)
 
 
 def test_a_second_process_for_the_same_client_does_not_start(place):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl import training
-from fedkl.arrays import to_arrays
-from fedkl.clients.carry import following
-from fedkl.runs import RunDirectory
+from fedkl.clients.round import following
+from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
+from fedkl.training import lifecycle
+from fedkl.training.directory import RunDirectory
 
 SMALL = {
     "federation.clients": 4,
@@ -62,7 +62,7 @@ def scramble(tmp_path) -> Callable[..., Scrambled]:
     ) -> Scrambled:
         dotted = {key.replace("__", "."): value for key, value in settings.items()}
         config = fedkl.preset(preset, "fedkl", 0, SMALL | dotted)
-        run = training.create(config, tmp_path / f"run-{seed}")
+        run = lifecycle.create(config, tmp_path / f"run-{seed}")
         federation = Federation(config)
         random = np.random.default_rng(seed)
         arrays = scrambled(federation.save().arrays, random)

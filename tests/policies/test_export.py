@@ -8,14 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.policies import export as exporting
 from fedkl.policies import load
 from fedkl.policies.export import export
 from fedkl.policies.policy import Policy
-from fedkl.policies.spaces import Spaces
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.actuators import Box, Numbers
+from fedkl.simulators.spaces import Box, Numbers
+from fedkl.training.spaces import Spaces
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 ACTIONS = {

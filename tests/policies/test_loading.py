@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedkl
-from fedkl import training
 from fedkl.policies import Policy, load
-from fedkl.policies.spaces import FILE
-from fedkl.runs import SERVING, RunDirectory
-from fedkl.simulators.actuators import actuator
+from fedkl.simulators.spaces import actuator
+from fedkl.training import lifecycle
+from fedkl.training.directory import SERVING, RunDirectory
+from fedkl.training.spaces import FILE
 
 WORLDS = (
     "probe-point",
@@ -182,7 +182,7 @@ def test_the_best_round_is_loaded_if_it_was_kept(scramble):
 
 
 def test_a_run_without_a_round_is_answered_with_a_sentence(tiny, tmp_path):
-    run = training.create(tiny(), tmp_path / "run")
+    run = lifecycle.create(tiny(), tmp_path / "run")
     with pytest.raises(fedkl.UserError, match="run has no finished round to load yet"):
         load(run.path)
 
@@ -277,8 +277,8 @@ def test_a_config_that_was_spoilt_is_answered_with_a_sentence(scramble, table, n
 
 
 def test_a_run_without_its_spaces_is_told_how_to_get_them(tiny, tmp_path):
-    run = training.create(tiny(federation__rounds=1), tmp_path / "run")
-    training.go_on(run, lambda record: None, print)
+    run = lifecycle.create(tiny(federation__rounds=1), tmp_path / "run")
+    lifecycle.go_on(run, lambda record: None, print)
     (run.path / FILE).unlink()
     with pytest.raises(fedkl.UserError, match=r"has no spaces\.json.*`fedkl resume` writes it"):
         load(run.path)
@@ -395,7 +395,7 @@ def test_a_trained_policy_reaches_in_gymnasium_what_its_evaluation_says(tmp_path
     config = fedkl.preset("cartpole", set={"checkpoint.keep_best": True})
     run = RunDirectory(fedkl.train(config, tmp_path / "run"))
     for best in (False, True):
-        federation = training.load(run, print, best=best)
+        federation = lifecycle.load(run, print, best=best)
         ours = federation.evaluate(20, deterministic=True).mean()
         theirs = gymnasium_returns(load(run.path, best=best), 50).mean()
         assert theirs == pytest.approx(ours, rel=0.1)

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.policies.policy import Policy
-from fedkl.policies.spaces import Spaces
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.actuators import Box, Numbers
+from fedkl.simulators.spaces import Box, Numbers
+from fedkl.training.spaces import Spaces
 
 
 def actor(outputs, deviation=None):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.report.clients import Clients, Field, _figure, write_figure
 from fedkl.report.pictures import check_target, matplotlib_style
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.report import load_runs
 from fedkl.report.figures import _kl_local, _learning_curves, draw
 from fedkl.report.groups import Curves, grouped

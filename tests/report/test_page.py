@@ -15,7 +15,7 @@ import matplotlib
 import pytest
 import tomli_w
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.report import load_runs, write_report
 from fedkl.report.page import _chance
 from fedkl.report.statistics import Estimate

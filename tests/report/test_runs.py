@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.report import load_runs
 from fedkl.report.groups import grouped
 from fedkl.report.runs import without_rounds

@@ -4,7 +4,7 @@ import pytest
 
 from fedkl.clients.work import Evaluate
 from fedkl.server.loop import Federation
-from fedkl.server.starting import local_engine
+from fedkl.server.setup import local_engine
 
 
 class Between:

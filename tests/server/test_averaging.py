@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedkl.arrays import to_arrays
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
 
 ON = {"evaluation.averaging": True}

@@ -18,13 +18,12 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.arrays import to_arrays
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import ClientState, Model, Update
+from fedkl.clients.records import ClientState, Model, Update
+from fedkl.clients.round import Trained
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report
-from fedkl.learning.networks import MLP
-from fedkl.learning.policy import Policy
+from fedkl.io.arrays import to_arrays
+from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.statistics import Moments
 from fedkl.server.aggregation import REDUCERS
 from fedkl.server.loop import Federation, Snapshot

@@ -8,15 +8,14 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
-from fedkl.arrays import to_arrays
-from fedkl.clients.carry import Start
-from fedkl.clients.round import local_round
+from fedkl.clients.records import fresh
+from fedkl.clients.round import Start, local_round
 from fedkl.clients.sources import Traced
-from fedkl.clients.state import fresh
-from fedkl.learning.sharing import Sharing
-from fedkl.randomness import Purpose, key_for
+from fedkl.io.arrays import to_arrays
+from fedkl.learning.randomness import Purpose, key_for
+from fedkl.learning.settings import Sharing
 from fedkl.server.loop import Federation
-from fedkl.server.starting import params_of, task_of
+from fedkl.server.setup import params_of, task_of
 
 ALONE = {
     "federation__personal": "all",

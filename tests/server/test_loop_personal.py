@@ -7,11 +7,11 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
-from fedkl.arrays import to_arrays
-from fedkl.clients.carry import policy_of
-from fedkl.errors import UserError
-from fedkl.learning.personal import whole
-from fedkl.learning.sharing import PERSONAL
+from fedkl.clients.round import policy_of
+from fedkl.core.errors import UserError
+from fedkl.io.arrays import to_arrays
+from fedkl.learning.policy import whole
+from fedkl.learning.settings import PERSONAL
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.arrays import to_arrays
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model
-from fedkl.runs import RunDirectory
+from fedkl.clients.records import Model
+from fedkl.clients.round import Trained
+from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
+from fedkl.training.directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

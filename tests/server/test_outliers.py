@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model, Update
-from fedkl.learning.networks import MLP
-from fedkl.learning.policy import Policy
+from fedkl.clients.records import Model, Update
+from fedkl.clients.round import Trained
+from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.server.outliers import REMEMBERED, Usual, judge, no_history, traits_of, usual_before

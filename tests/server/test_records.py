@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model, Update
+from fedkl.clients.records import Model, Update
+from fedkl.clients.round import Trained
 from fedkl.engines import Failure
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings

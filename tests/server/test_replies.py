@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedkl
+from fedkl.core.errors import UserError
 from fedkl.engines import Failure
-from fedkl.errors import UserError
 from fedkl.server.loop import Federation
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

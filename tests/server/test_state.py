@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.state import fresh
-from fedkl.randomness import Purpose, key_for
+from fedkl.clients.records import fresh
+from fedkl.learning.randomness import Purpose, key_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import at_the_server, broadcast
 

@@ -10,10 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model, Update
-from fedkl.learning.networks import MLP
-from fedkl.learning.policy import Policy
+from fedkl.clients.records import Model, Update
+from fedkl.clients.round import Trained
+from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.server.validation import (

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model, Task, Update, fresh
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import ALL, PERSONAL, Sharing
+from fedkl.clients.records import Model, Task, Update, fresh
+from fedkl.clients.round import Trained
+from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, empty, merge, of_batch
 from fedkl.server.validation import Limits, problem_with
 from fedkl.worlds import PointTarget

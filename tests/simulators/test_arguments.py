@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.arguments import read_arguments
 
 

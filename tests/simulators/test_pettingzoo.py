@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.simulators.actuators import Box, Numbers
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import Recipe, Seed
 from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.pettingzoo import ParallelEnvironment, examine
 from fedkl.simulators.pool import Workers
+from fedkl.simulators.spaces import Box, Numbers
 
 SPREAD = "mpe2.simple_spread_v3"
 

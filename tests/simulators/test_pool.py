@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from waiting import PATIENCE, runs, until
 
-from fedkl.errors import UserError
-from fedkl.plugins import load_plugin
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import load_plugin
 from fedkl.simulators import pool
 from fedkl.simulators.base import ProcessLostError, Recipe, Seed
 from fedkl.simulators.episodes import Job

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from fedkl.errors import UserError
-from fedkl.simulators.actuators import Box, Numbers
-from fedkl.simulators.spaces import Sight, acting, actions_of
+from fedkl.core.errors import UserError
+from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
 
 UNIT = spaces.Box(-1.0, 1.0, (2,), np.float32)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.tabular import Exact, Family, InvalidFamily, families, load, save
 from fedkl.tabular.family import check_policy
 

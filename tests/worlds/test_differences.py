@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds import Bandit, CartPole, Differences, Pendulum, PointTarget
 from fedkl.worlds.classic import CartPoleParams, PendulumParams
 from fedkl.worlds.differences import key_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.server.starting import params_of, task_of
+from fedkl.server.setup import params_of, task_of
 from fedkl.worlds import (
     WORLDS,
     Chain,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds import draws
-from fedkl.worlds.words import INITIAL_STATE, Word
+from fedkl.worlds.parameters import INITIAL_STATE, Word
 
 KEY = jax.random.key(0)
 GRAVITY = Word("gravity", 9.8)

@@ -10,8 +10,8 @@ import tomli_w
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import fedkl
-from fedkl import config
 from fedkl.cli import main
+from fedkl.config import config
 from fedkl.simulators.base import SimulatorError
 from fedkl.simulators.figure_eight.placement import ALTERNATING, MIXED
 from fedkl.simulators.figure_eight.simulation import checked_network

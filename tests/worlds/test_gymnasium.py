@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.plugins import load_plugin
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import load_plugin
 from fedkl.worlds import Continuous, Discrete, Gymnasium
 from fedkl.worlds import gymnasium as module
 from fedkl.worlds.differences import Differences

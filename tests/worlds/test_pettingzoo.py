@@ -3,7 +3,7 @@
 import pytest
 
 import fedkl
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds import Continuous, Discrete, PettingZoo
 
 

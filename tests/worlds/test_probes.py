@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.settings import build
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build
 from fedkl.worlds import WORLDS, Bandit, Chain, Continuous, PointTarget
 from fedkl.worlds.probes import CHAIN_LENGTH
 

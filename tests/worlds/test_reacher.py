@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds import WORLDS, Differences, Reacher, ReacherState, reacher
 from fedkl.worlds.reacher_mujoco import FRAME_SKIP, MujocoReacher, load_model
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedkl
-from fedkl.errors import UserError
-from fedkl.randomness import Purpose, key_for
-from fedkl.server.starting import params_of
+from fedkl.core.errors import UserError
+from fedkl.learning.randomness import Purpose, key_for
+from fedkl.server.setup import params_of
 from fedkl.worlds import Differences, Reacher, ReacherParams
 from fedkl.worlds.reacher_params import REACH, squares
 

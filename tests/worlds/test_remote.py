@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.settings import build
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build
 from fedkl.worlds import WORLDS, Continuous, Discrete, Remote
 
 

@@ -7,7 +7,7 @@ from fedkl.algorithms.fedkl_anchored import FedKLAnchored
 from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
 from fedkl.algorithms.scaffold import Scaffold
-from fedkl.learning.adaptation import Coefficient
+from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy_optimisation import Local, Measured
 
 __all__ = [

@@ -13,19 +13,18 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import equinox as eqx
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
-from fedkl.arrays import Array
-from fedkl.errors import UserError
-from fedkl.learning.adaptation import Coefficient
+from fedkl.core.errors import UserError
+from fedkl.core.registry import Registry
+from fedkl.core.settings import setting
+from fedkl.core.text import did_you_mean
+from fedkl.io.arrays import Array
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
+from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Iteration, Local, Measured
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.learning.settings import LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments
-from fedkl.registry import Registry
-from fedkl.settings import setting
-from fedkl.texts import did_you_mean
 
 ALGORITHMS = Registry("algorithm")
 

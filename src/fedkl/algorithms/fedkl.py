@@ -8,9 +8,10 @@ from typing import ClassVar
 from jaxtyping import Float
 
 from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
-from fedkl.arrays import Array
-from fedkl.errors import UserError
-from fedkl.learning.adaptation import (
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
+from fedkl.io.arrays import Array
+from fedkl.learning.penalty import (
     ACROSS_ROUNDS,
     Bounds,
     Coefficient,
@@ -20,7 +21,6 @@ from fedkl.learning.adaptation import (
     towards_target,
 )
 from fedkl.learning.policy_optimisation import Local, Measured
-from fedkl.settings import setting
 
 
 @register_algorithm

@@ -11,15 +11,14 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
-from fedkl.arrays import AnyArray, Array, Scalar
-from fedkl.errors import UserError
-from fedkl.learning.adaptation import Coefficient, check_bounds, towards_target
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
+from fedkl.io.arrays import AnyArray, Array, Scalar
+from fedkl.learning.penalty import Coefficient, check_bounds, towards_target
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Iteration, Local
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import ALL, FEDERATED, Sharing
+from fedkl.learning.settings import ALL, FEDERATED, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, correlation, standardise
-from fedkl.settings import setting
 
 BLOCKS = 64
 """Of anchors in an iteration; its gradient steps take turns with them."""

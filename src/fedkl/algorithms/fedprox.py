@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from fedkl.algorithms.base import Algorithm, register_algorithm
-from fedkl.arrays import Array
+from fedkl.core.settings import setting
+from fedkl.io.arrays import Array
 from fedkl.learning.policy_optimisation import Local
-from fedkl.settings import setting
 
 
 @register_algorithm

@@ -7,8 +7,8 @@ from typing import ClassVar
 import jax
 
 from fedkl.algorithms.base import Algorithm, P, register_algorithm
+from fedkl.core.settings import setting
 from fedkl.learning.policy_optimisation import Local
-from fedkl.settings import setting
 
 
 @register_algorithm

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkl.algorithms.base import Algorithm, Ended, P, register_algorithm
-from fedkl.arrays import Array
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.io.arrays import Array
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import Local
-from fedkl.learning.settings import LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.learning.settings import LearnerSettings, Sharing
 
 
 @register_algorithm

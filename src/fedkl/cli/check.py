@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from fedkl import trust
-from fedkl.checking import check
 from fedkl.cli import console
-from fedkl.errors import UserError
-from fedkl.runs import RunDirectory
-from fedkl.runs.comparison import runs_in
-from fedkl.texts import counted
+from fedkl.core.errors import UserError
+from fedkl.core.text import counted
+from fedkl.training import plugin_consent
+from fedkl.training.comparison import runs_in
+from fedkl.training.directory import RunDirectory
+from fedkl.training.verify import check
 
 
 def check_(options: argparse.Namespace) -> None:
@@ -22,7 +22,7 @@ def check_(options: argparse.Namespace) -> None:
     for one in runs:
         run = RunDirectory.open(one)
         if options.trust_plugins:
-            trust.agree(one)
+            plugin_consent.agree(one)
         findings = check(run)
         wrong += len(findings)
         for finding in findings:

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 
 # Whoever does without Ray need not wait for it, nor have it: it is imported where it is asked for.
 if TYPE_CHECKING:
-    from fedkl.cluster.connection import Where
-    from fedkl.config import Config
+    from fedkl.config.config import Config
     from fedkl.engines import Engine
-    from fedkl.workers import Place
+    from fedkl.experiments.workers import Place
+    from fedkl.network.ray.connection import Where
 
     EngineFor = Callable[[Config], Engine]
 
@@ -30,8 +30,8 @@ def place(options: argparse.Namespace) -> Iterator[Place | None]:
     if where is None:
         yield None
         return
-    from fedkl.cluster.connection import connected
-    from fedkl.cluster.runs import OnRay
+    from fedkl.experiments.ray_runs import OnRay
+    from fedkl.network.ray.connection import connected
 
     with connected(where) as cluster:
         yield OnRay(cluster)
@@ -50,12 +50,12 @@ def engine(options: argparse.Namespace) -> Iterator[EngineFor]:
         options.ray = ""
     where = _where(options, options.actors)
     if where is None:
-        from fedkl.server.starting import local_engine
+        from fedkl.server.setup import local_engine
 
         yield local_engine
         return
-    from fedkl.cluster.connection import connected
-    from fedkl.cluster.engine import Ray
+    from fedkl.network.ray.connection import connected
+    from fedkl.network.ray.engine import Ray
 
     with connected(where) as cluster:
         yield lambda config: Ray(config, options.actors or cluster.cpus)
@@ -86,6 +86,6 @@ def _where(options: argparse.Namespace, actors: int | None = None) -> Where | No
         raise UserError(f"--actors must be at least 1, not {actors}")
     if options.ray is None:
         return None
-    from fedkl.cluster.connection import Where
+    from fedkl.network.ray.connection import Where
 
     return Where(options.ray or None, options.insecure_ray, actors)

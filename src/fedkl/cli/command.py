@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from fedkl.cli import console, failures, interrupts, precheck
 from fedkl.cli.parser import parser
-from fedkl.errors import STALLED, StalledError, UserError
+from fedkl.core.errors import STALLED, StalledError, UserError
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:

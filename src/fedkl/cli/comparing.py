@@ -9,17 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedkl import compare, config, references
 from fedkl.cli import cluster, console, output
 from fedkl.cli.options import seeds_of, settings_of
 from fedkl.cli.several import say, with_bar
-from fedkl.errors import UserError
+from fedkl.config import config
+from fedkl.core.errors import UserError
+from fedkl.experiments import compare
+from fedkl.experiments import compare as references
+from fedkl.experiments.grid import product_of
+from fedkl.experiments.workers import Place
+from fedkl.io.files import explain_os_errors
 from fedkl.report import load_runs, print_table, records, write_report
 from fedkl.report.pictures import require_matplotlib
-from fedkl.runs import explain_os_errors
-from fedkl.runs.comparison import REFERENCES
-from fedkl.tuning.grid import product_of
-from fedkl.workers import Place
+from fedkl.training.comparison import REFERENCES
 
 
 def compare_(options: argparse.Namespace) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedkl import presets
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console
 from fedkl.cli.parser import parser
-from fedkl.errors import UserError
-from fedkl.reproduce import EXPERIMENTS
+from fedkl.config import presets
+from fedkl.core.errors import UserError
+from fedkl.experiments.reproduce import EXPERIMENTS
 
 
 def completion(options: argparse.Namespace) -> None:

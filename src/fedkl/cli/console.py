@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from rich.console import Console as _Console
 from rich.text import Text
 
-from fedkl.texts import printable, utc
+from fedkl.core.text import printable, utc
 
 _WIDTH = 100
 """Of what is no terminal, if COLUMNS does not say."""

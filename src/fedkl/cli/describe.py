@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fedkl import config, tables
 from fedkl.cli import console, output
 from fedkl.cli.options import settings_of
-from fedkl.errors import UserError
-from fedkl.runs.clients_table import columns
-from fedkl.texts import counted
+from fedkl.config import config
+from fedkl.core.errors import UserError
+from fedkl.core.text import counted
+from fedkl.io import tables
+from fedkl.training.directory import columns
 from fedkl.worlds import Reacher, SharedWorld, SoloWorld, World
 from fedkl.worlds.reacher_params import REACH
 

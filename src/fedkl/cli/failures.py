@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from fedkl.cli import console
-from fedkl.texts import last_words
+from fedkl.core.text import last_words
 
 _NOT_THEIRS = tuple(
     str(folder)

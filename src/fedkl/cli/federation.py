@@ -11,24 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from fedkl import compare, compilation, config, presets, running, training, trust
 from fedkl.cli import cluster, comparing, console, filming, output, reproduce, tuning
 from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
 from fedkl.clients.work import Evaluate
-from fedkl.config import from_mapping
-from fedkl.errors import UserError
-from fedkl.processes import cores, take_cores
-from fedkl.progress import RoundProgress, is_live, number
-from fedkl.reproduce.plan import is_reproduction
-from fedkl.runs import Callback, RunDirectory, TensorBoardSink, is_served
-from fedkl.runs.comparison import runs_in
-from fedkl.runs.records import is_number
+from fedkl.config import config, presets
+from fedkl.config.config import from_mapping
+from fedkl.core.errors import UserError
+from fedkl.core.processes import cores, take_cores
+from fedkl.core.text import counted, digits
+from fedkl.experiments import compare
+from fedkl.experiments.d_global import is_measurement
+from fedkl.experiments.reproduce.plan import is_reproduction
+from fedkl.experiments.tune import is_tuning
+from fedkl.io import compilation
+from fedkl.io.progress import RoundProgress, is_live, number
 from fedkl.server.loop import Federation
-from fedkl.texts import counted, digits
-from fedkl.training import Warn
-from fedkl.tuning.d_global import is_measurement
-from fedkl.tuning.plan import is_tuning
+from fedkl.training import api, lifecycle, plugin_consent
+from fedkl.training.callbacks import Callback, TensorBoardSink
+from fedkl.training.comparison import runs_in
+from fedkl.training.directory import RunDirectory, is_served
+from fedkl.training.lifecycle import Warn
+from fedkl.training.plugin_consent import of_run
+from fedkl.training.records import is_number
 from fedkl.worlds import SharedWorld
 
 
@@ -45,7 +50,7 @@ def _train(options: argparse.Namespace, engine_for: cluster.EngineFor) -> None:
     )
     options.run = options.run or run_named(options, chosen)
     callbacks = [Bar(), *sinks_of(options)]
-    conclude(RunDirectory(running.train(chosen, options.run, callbacks, warn, engine_for)))
+    conclude(RunDirectory(api.train(chosen, options.run, callbacks, warn, engine_for)))
 
 
 def resume(options: argparse.Namespace) -> None:
@@ -84,10 +89,10 @@ def resume(options: argparse.Namespace) -> None:
         return network.resume(run, options, _lengthen(run, options))
     with cluster.engine(options) as engine_for:
         tell = _lengthen(run, options)
-        chosen = config.of_run(run)
+        chosen = of_run(run)
         callbacks = [bar := Bar(options.until), *sinks_of(options)]
         with Federation(chosen, engine_for(chosen)) as federation:
-            running.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
+            api.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
     conclude(run, bar.moved)
 
 
@@ -97,16 +102,16 @@ def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
     Returns:
         What is told of what is wrong from then on.
     """
-    return warn if options.rounds is None else running.lengthen(run, options.rounds, warn)
+    return warn if options.rounds is None else api.lengthen(run, options.rounds, warn)
 
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:
     """Sees to it that somebody has agreed to the code that a run names, before it is run, and to
     the port that it opens."""
     if options.trust_plugins:
-        trust.agree(run.path)
-    trust.require(run.config(), run.path)
-    trust.require_served(run.path)
+        plugin_consent.agree(run.path)
+    plugin_consent.require(run.config(), run.path)
+    plugin_consent.require_served(run.path)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -115,7 +120,7 @@ def evaluate(options: argparse.Namespace) -> None:
     require_trust(run, options)
     if not is_served(run.path):
         accept = options.accept_changes
-        return _evaluate(training.load(run, warn, best=options.best, accept=accept), options)
+        return _evaluate(lifecycle.load(run, warn, best=options.best, accept=accept), options)
     # Only such a run needs Flower.
     from fedkl.cli import network
 

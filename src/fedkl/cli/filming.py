@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedkl.core.errors import UserError
+from fedkl.core.text import digits
 from fedkl.drawing import Scene, check_target, grid, write_video
-from fedkl.errors import UserError
-from fedkl.server.films import Film
+from fedkl.server.episode import Film
 from fedkl.server.loop import Federation
-from fedkl.texts import digits
 from fedkl.worlds import SharedWorld
 
 _WIDTHS = {".mp4": 960, ".gif": 600}

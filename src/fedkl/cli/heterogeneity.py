@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedkl import compilation, tables, training
 from fedkl.cli import console, output
 from fedkl.cli.federation import require_trust
-from fedkl.config import Config, from_mapping
-from fedkl.errors import UserError
-from fedkl.progress import RoundProgress
-from fedkl.runs import RunDirectory
-from fedkl.runs.records import require_sensible
+from fedkl.config.config import Config, from_mapping
+from fedkl.core.errors import UserError
+from fedkl.io import compilation, tables
+from fedkl.io.progress import RoundProgress
+from fedkl.server.heterogeneity import LevelRecord, check_basis, rows
 from fedkl.server.loop import Federation
-from fedkl.server.measuring import LevelRecord, check_basis, rows
+from fedkl.training import lifecycle
+from fedkl.training.directory import RunDirectory
+from fedkl.training.records import require_sensible
 
 _FIRST = 8
 """Clients in the table, from either end."""
@@ -67,7 +68,7 @@ def _federation(options: argparse.Namespace) -> Federation:
         raise UserError(f"--round must be from 0 to {done}, where the run stands")
     if options.round is not None:
         config = replace(config, evaluation=replace(config.evaluation, every=10**9))
-    federation = training.load(
+    federation = lifecycle.load(
         run, console.say, Federation(config), options.round, accept=options.accept_changes
     )
     # Only the last rounds are kept; the others follow from the config.

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedkl.cli import console
-from fedkl.errors import UserError
-from fedkl.network import asking, checks, status
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.core.processes import be_deaf
+from fedkl.network import checks, client_process, status
+from fedkl.network.client_process import Place
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.flower.supervisor import Supervisor
+from fedkl.network.preflight import try_files
 from fedkl.network.sockets import NoAnswerError
-from fedkl.network.trying import try_files
-from fedkl.processes import be_deaf
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def _serve(node: SuperNode, once: bool) -> None:
     try:
         supervisor.start()
         # While Flower starts: the first message finds JAX loaded.
-        asking.ensure(place)
+        client_process.ensure(place)
         while not (supervisor.over() and once):
             supervisor.look()
             supervisor.write(place.directory / status.FILE)
@@ -115,7 +115,7 @@ def _alone(place: Place) -> Iterator[None]:
     Raises:
         UserError: there is another one, or the folder cannot be used.
     """
-    asking.private_folder(place.folder)
+    client_process.private_folder(place.folder)
     descriptor = os.open(place.folder / "join.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

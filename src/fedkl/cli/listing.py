@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from fedkl import presets, tables
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import console, output
-from fedkl.plugins import load_plugin
-from fedkl.registry import Registry
-from fedkl.reproduce import EXPERIMENTS
+from fedkl.config import presets
+from fedkl.core.plugins import load_plugin
+from fedkl.core.registry import Registry
+from fedkl.experiments.reproduce import EXPERIMENTS
+from fedkl.io import tables
 from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
 from fedkl.server.selection import SELECTORS
 from fedkl.worlds import WORLDS

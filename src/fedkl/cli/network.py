@@ -11,30 +11,33 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedkl import compilation, config, running, training
 from fedkl.cli import console, federation
 from fedkl.cli.console import warn
 from fedkl.cli.options import run_named, settings_of
-from fedkl.config import Config
-from fedkl.errors import UserError
-from fedkl.network import asking, checks, keys, status
+from fedkl.config import config
+from fedkl.config.config import Config
+from fedkl.core.errors import UserError
+from fedkl.core.processes import be_deaf, ended_by_signals
+from fedkl.io import compilation, files
+from fedkl.io.progress import RoundProgress
+from fedkl.network import checks, client_process, keys, status
 from fedkl.network.flower.engine import Flower, Screen
+from fedkl.network.flower.environment import Scratch
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.link import Link
 from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.rotation import Rotation
 from fedkl.network.flower.serving import HOST, Serving
 from fedkl.network.flower.superlink import SuperLink
-from fedkl.network.flower.surroundings import Scratch
-from fedkl.network.requests import new_federation
+from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FOLDER, FleetStatus
-from fedkl.processes import be_deaf, ended_by_signals
-from fedkl.progress import RoundProgress
-from fedkl.runs import RunDirectory, files
 from fedkl.server.aggregation.reducers import suggested
 from fedkl.server.loop import Federation
-from fedkl.training import Warn
+from fedkl.training import api, lifecycle
+from fedkl.training.directory import RunDirectory
+from fedkl.training.lifecycle import Warn
+from fedkl.training.plugin_consent import of_run
 from fedkl.worlds import SharedWorld
 
 PORT = 9092
@@ -50,11 +53,11 @@ def serve(options: argparse.Namespace) -> None:
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # What cannot work is refused before anything is written.
-    created = running.created(chosen, options.run, serving.write)
+    created = api.created(chosen, options.run, serving.write)
     with Federation(chosen, engine) as loop, created as run:
         callbacks = [federation.Bar(shown=watched.show), *federation.sinks_of(options)]
         with _serving_it(run, serving, engine, chosen):
-            running.go_on(run, loop, callbacks, warn)
+            api.go_on(run, loop, callbacks, warn)
             _say_farewell(run, engine)
     federation.conclude(run)
 
@@ -68,7 +71,7 @@ def resume(run: RunDirectory, options: argparse.Namespace, tell: Warn) -> None:
         tell: is told of what is wrong and does not stop it.
     """
     serving = Serving.read(run.path)
-    chosen = config.of_run(run)
+    chosen = of_run(run)
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # Nobody else's processes are disturbed by ours, up to the end of the last of them.
@@ -82,7 +85,7 @@ def resume(run: RunDirectory, options: argparse.Namespace, tell: Warn) -> None:
             _check(serving, chosen)
             stack.enter_context(_serving_it(run, serving, engine, chosen))
         accept = options.accept_changes
-        running.go_on(run, loop, callbacks, tell, options.until, accept)
+        api.go_on(run, loop, callbacks, tell, options.until, accept)
         if bar.moved:
             _say_farewell(run, engine)
     federation.conclude(run, bar.moved)
@@ -98,10 +101,10 @@ def connected(run: RunDirectory, best: bool, accept: bool) -> Iterator[Federatio
         accept: although it was made with something else.
     """
     serving = Serving.read(run.path)
-    chosen = config.of_run(run)
+    chosen = of_run(run)
     engine = Flower(chosen, serving.federation, serving.wait, Watched().screen)
     with run.lock(), Federation(chosen, engine) as loop:
-        training.load(run, warn, loop, best=best, accept=accept)
+        lifecycle.load(run, warn, loop, best=best, accept=accept)
         _check(serving, chosen)
         with _serving_it(run, serving, engine, chosen):
             yield loop
@@ -244,7 +247,7 @@ def _serving_it(
     # What others write there, they would write through links.
     files.refuse_links(run.path / FOLDER)
     folder = (run.path / FOLDER).resolve()
-    asking.private_folder(folder)
+    client_process.private_folder(folder)
     own = serving.keys
     with ended_by_signals(), contextlib.ExitStack() as stack:
         if serving.local:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedkl import config
-from fedkl.errors import UserError
-from fedkl.texts import described, folder_name
+from fedkl.config import config
+from fedkl.core.errors import UserError
+from fedkl.core.text import described, folder_name
 
 _ELSEWHERE = ("algorithm.name", "seed", "federation.rounds", "world.name")
 """Settings that a run's name has in another place, or that say only how long it is."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedkl.cli import console
-from fedkl.runs import strict_json
+from fedkl.io import strict_json
 
 
 def answered(

@@ -9,13 +9,13 @@ import argparse
 from importlib import resources
 from pathlib import Path
 
-from fedkl import presets
-from fedkl.errors import UserError
-from fedkl.plugins import sha256_of
-from fedkl.registry import require_known
-from fedkl.runs import strict_toml
-from fedkl.runs.files import explain_os_errors
-from fedkl.texts import did_you_mean
+from fedkl.config import presets
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import sha256_of
+from fedkl.core.registry import require_known
+from fedkl.core.text import did_you_mean
+from fedkl.io import strict_toml
+from fedkl.io.files import explain_os_errors
 
 ALL, REPORT = "all", "report"
 """Words that `fedkl reproduce` takes beside the name of an experiment."""
@@ -49,7 +49,7 @@ def algorithms() -> list[str]:
 
 def experiments() -> list[str]:
     """The names of the paper's experiments."""
-    table = resources.files("fedkl") / "reproduce" / "experiments.toml"
+    table = resources.files("fedkl") / "experiments" / "reproduce" / "experiments.toml"
     return [*strict_toml.parse(table.read_text(encoding="utf-8"))]
 
 

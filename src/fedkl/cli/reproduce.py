@@ -10,11 +10,11 @@ from fedkl.cli import cluster, console, output
 from fedkl.cli.options import settings_of
 from fedkl.cli.precheck import REPORT
 from fedkl.cli.several import with_bar
-from fedkl.errors import UserError
-from fedkl.report.pictures import require_matplotlib
-from fedkl.reproduce import EXPERIMENTS
-from fedkl.reproduce.page import PAGE, add_runs, write_page
-from fedkl.reproduce.plan import (
+from fedkl.core.errors import UserError
+from fedkl.core.text import counted
+from fedkl.experiments.reproduce import EXPERIMENTS
+from fedkl.experiments.reproduce.page import PAGE, add_runs, write_page
+from fedkl.experiments.reproduce.plan import (
     Plan,
     add_missing,
     create,
@@ -22,9 +22,9 @@ from fedkl.reproduce.plan import (
     read_plan,
     run_remaining,
 )
-from fedkl.reproduce.text import finding_text
-from fedkl.texts import counted
-from fedkl.workers import Place
+from fedkl.experiments.reproduce.text import finding_text
+from fedkl.experiments.workers import Place
+from fedkl.report.pictures import require_matplotlib
 
 
 def reproduce(options: argparse.Namespace) -> None:

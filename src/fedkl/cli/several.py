@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from fedkl import workers
 from fedkl.cli import console
-from fedkl.config import of_run
-from fedkl.progress import bar
-from fedkl.runs import RunDirectory
-from fedkl.texts import counted
+from fedkl.core.text import counted
+from fedkl.experiments import workers
+from fedkl.io.progress import bar
+from fedkl.training.directory import RunDirectory
+from fedkl.training.plugin_consent import of_run
 
 R = TypeVar("R")
 

@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedkl import config
 from fedkl.cli import console, output
 from fedkl.cli.options import settings_of
-from fedkl.runs.strict_toml import inline, key_text
+from fedkl.config import config
+from fedkl.core.settings import spelled
+from fedkl.io.strict_toml import inline, key_text
 from fedkl.server.aggregation.settings import LinkNames
-from fedkl.settings import spelled
 
 
 def show(options: argparse.Namespace) -> None:

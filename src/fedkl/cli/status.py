@@ -10,15 +10,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedkl import tables
 from fedkl.cli import console, output
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.text import counted, printable, utc
+from fedkl.io import tables
+from fedkl.io.progress import duration
+from fedkl.io.tables import Table
 from fedkl.network import status
 from fedkl.network.status import Joined, Served
-from fedkl.progress import duration
-from fedkl.runs import RunDirectory, is_served
-from fedkl.tables import Table
-from fedkl.texts import counted, printable, utc
+from fedkl.training.directory import RunDirectory, is_served
 
 
 class Progress(NamedTuple):

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedkl import tables
 from fedkl.cli import console, output
-from fedkl.errors import UserError
-from fedkl.progress import bar
+from fedkl.core.errors import UserError
+from fedkl.core.text import counted, did_you_mean
+from fedkl.io import tables
+from fedkl.io.progress import bar
 from fedkl.tabular import Family, families, load, optimum, verification
 from fedkl.tabular.claims import CLAIMS, Claim
 from fedkl.tabular.iteration import ALGORITHMS, Trajectory
@@ -21,7 +22,6 @@ from fedkl.tabular.iteration import iterate as run_rounds
 from fedkl.tabular.selection import draw_participants
 from fedkl.tabular.validation import FloatArray
 from fedkl.tabular.verification import Result
-from fedkl.texts import counted, did_you_mean
 
 # Which options of `iterate` each kind of family takes, and what they are if not given.
 _FAMILIES: dict[str, dict[str, Any]] = {

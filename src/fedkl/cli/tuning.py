@@ -10,17 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedkl import config, tables
 from fedkl.cli import cluster, console, output
 from fedkl.cli.options import seeds_of, settings_of
 from fedkl.cli.several import say, with_bar
-from fedkl.errors import UserError
-from fedkl.runs import strict_json
-from fedkl.texts import plain, short_keys
-from fedkl.tuning import d_global, halving, results
-from fedkl.tuning.grid import describe, parse_grids
-from fedkl.tuning.plan import Plan, read_plan, rungs
-from fedkl.workers import Place
+from fedkl.config import config
+from fedkl.core.errors import UserError
+from fedkl.core.text import plain, short_keys
+from fedkl.experiments import d_global
+from fedkl.experiments import tune as halving
+from fedkl.experiments import tune as results
+from fedkl.experiments.grid import describe, parse_grids
+from fedkl.experiments.tune import Plan, read_plan, rungs
+from fedkl.experiments.workers import Place
+from fedkl.io import strict_json, tables
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from fedkl.cli import main
-from fedkl.processes import die_with
+from fedkl.core.processes import die_with
 
 
 def work(run: str, cores: str, parent: str, *until: str) -> None:

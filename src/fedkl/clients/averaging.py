@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.arrays import AnyArray, Array
-from fedkl.clients.carry import Start, policy_of, seen_with
+from fedkl.clients.records import Model, Task
+from fedkl.clients.round import Start, policy_of, seen_with
 from fedkl.clients.sources import Source, Traced
-from fedkl.clients.state import Model, Task
+from fedkl.io.arrays import AnyArray, Array
 from fedkl.learning import statistics
 from fedkl.learning.distributions import sqrt_kl
 from fedkl.learning.minibatches import weighted_mean

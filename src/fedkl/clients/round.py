@@ -1,38 +1,30 @@
-"""One client's round: I times collect, optimise h_n, adapt the coefficients (Algorithm 2).
-
-`local_round` is the only local training there is: inside jit where episodes come from a traced
-world, and a piece at a time where they come from the host. In a world that clients share, the
-engine runs the episodes and calls the pieces itself: `begin`, then in each iteration `clean`,
-`improve` and `fit_critic`, then `finish`.
-"""
+"""What a client's round starts from, and what one iteration hands to the next."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.arrays import Array
-from fedkl.clients.carry import (
-    Carry,
-    Cleaned,
-    Start,
-    Trained,
-    begin,
-    behaviour,
-    keys_of,
-    known_rewards,
-    merged,
-    policy_of,
-    seen_in,
+from fedkl.algorithms.base import Ended
+from fedkl.clients.behaviour import Behaviour
+from fedkl.clients.records import (
+    ClientState,
+    CriticState,
+    Metrics,
+    Model,
+    Task,
+    Update,
+    first_coefficients,
 )
-from fedkl.clients.ending import finish
-from fedkl.clients.guard import Guarded, guard
 from fedkl.clients.sources import Source, Traced
-from fedkl.clients.state import ClientState, Metrics, Task
+from fedkl.io.arrays import Array
 from fedkl.learning import critic, statistics
-from fedkl.learning.adaptation import Bounds, capped, towards_target
-from fedkl.learning.batches import batches
+from fedkl.learning.advantage import batches
+from fedkl.learning.penalty import Bounds, capped, towards_target
+from fedkl.learning.policy import MLP, Policy, only, whole, without
 from fedkl.learning.policy_optimisation import (
     Iteration,
     Learning,
@@ -43,10 +35,273 @@ from fedkl.learning.policy_optimisation import (
     improve_policy,
     look,
     measure,
+    optimiser,
     trains_shared,
 )
+from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
-from fedkl.learning.trajectories import Trajectories, columns_for
+from fedkl.learning.trajectories import Trajectories, columns_for, samples_in
+
+
+class Start(NamedTuple):
+    """What a client starts its round from, and what stays as it is until the round's end."""
+
+    model: Model
+    """What was broadcast (pi^t)."""
+    client: ClientState
+    """Its own state before the round."""
+    key: PRNGKeyArray
+    """Folded from seed, round and client; the iteration is folded in here."""
+
+
+class Carry(NamedTuple):
+    """What one iteration hands to the next."""
+
+    policy: Policy
+    policy_optimiser: PyTree
+    critic: MLP
+    critic_optimiser: PyTree
+    coefficients: dict[str, Float[Array, ""]]
+    step_scale: Float[Array, ""]
+    iterations: Int[Array, ""]
+    travelled: Float[Array, ""]
+    """The sum of the factors on the step size, over all gradient steps that count."""
+    observations: Moments | None
+    """New observations of this round only."""
+    rewards: Moments | None
+    replay: critic.CriticBatch | None
+    """The previous iteration's critic batch, when it is replayed."""
+    sample: Float[Array, "s o"] | None
+    """Some of the iteration's observations, if the algorithm asks for them."""
+
+
+class Cleaned(NamedTuple):
+    """An iteration's data as they enter the running statistics: without outliers."""
+
+    observation: Float[Array, "h n o"]
+    reward: Float[Array, "h n"]
+
+
+class Keys(NamedTuple):
+    """The randomness of an iteration."""
+
+    run: PRNGKeyArray
+    policy: PRNGKeyArray
+    critic: PRNGKeyArray
+
+
+class Trained(NamedTuple):
+    """What comes of a round."""
+
+    update: Update
+    """For the server."""
+    metrics: Metrics
+    """Of each iteration (`kl_local`, `distance_global`, `guarded`), and the last coefficients."""
+
+
+def keys_of(key: PRNGKeyArray, index: Array | int) -> Keys:
+    """The keys of an iteration of the round whose key is given."""
+    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
+    return Keys(run, policy, critic)
+
+
+def seen_with(model: Model, client: ClientState) -> Moments | None:
+    """The statistics that a client's observations are standardised with: the server's, or its own.
+
+    A client that keeps statistics of its own goes by them.
+    """
+    return model.observations if client.observations is None else client.observations
+
+
+def policy_of(model: Model, client: ClientState) -> Policy:
+    """pi^t as a client has it: what the server sent, with the client's personal part."""
+    return whole(model.policy, client.personal)
+
+
+def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
+    """How a client acts in an iteration."""
+    return Behaviour(task.learner, carry.policy, seen_in(task, start, carry), carry.iterations)
+
+
+def following(
+    task: Task, model: Model, client: ClientState, deterministic: bool = False
+) -> Behaviour:
+    """How a client acts that follows the global policy."""
+    seen = seen_with(model, client)
+    policy = policy_of(model, client)
+    return Behaviour(task.learner, policy, seen, client.iterations, deterministic)
+
+
+def begin(task: Task, start: Start) -> Carry:
+    """What a client's first iteration starts with."""
+    model, client, _ = start
+    first: dict[str, dict[str, Any]] = {
+        "kept": client.coefficients,
+        "averaged": model.coefficients,
+        "reset": first_coefficients(task),
+    }
+    value_net = model.critic if client.critic is None else client.critic.critic
+    assert value_net is not None
+    policy = policy_of(model, client)
+    return Carry(
+        policy=policy,
+        policy_optimiser=optimiser(task.learner).init(policy),
+        critic=value_net,
+        # A shared critic arrives with another average each round: old Adam moments would be stale.
+        critic_optimiser=critic.optimiser(task.critic).init(value_net)
+        if client.critic is None
+        else client.critic.optimiser,
+        coefficients={n: first[c.across_rounds][n] for n, c in task.coefficients().items()},
+        step_scale=client.step_scale,
+        iterations=client.iterations,
+        travelled=jnp.zeros(()),
+        observations=_none_yet(seen_with(model, client)),
+        rewards=_none_yet(known_rewards(start)),
+        replay=_no_replay(task) if task.critic.replay_previous else None,
+        sample=_no_sample(task),
+    )
+
+
+def seen_in(task: Task, start: Start, carry: Carry) -> Moments | None:
+    """The statistics that a client's observations are standardised with in an iteration."""
+    before = seen_with(start.model, start.client)
+    if task.learner.statistics_from == "round":
+        return before
+    return merged(before, carry.observations)
+
+
+def known_rewards(start: Start) -> Moments | None:
+    own = start.client.rewards
+    return start.model.rewards if own is None else own
+
+
+def merged(a: Moments | None, b: Moments | None) -> Moments | None:
+    return None if a is None or b is None else statistics.merge(a, b)
+
+
+def _none_yet(moments: Moments | None) -> Moments | None:
+    """Empty moments to collect into, if such moments are kept."""
+    return None if moments is None else jax.tree.map(lambda x: jnp.zeros(x.shape), moments)
+
+
+def _no_replay(task: Task) -> critic.CriticBatch:
+    """A batch of padding, as large as an iteration's."""
+    samples = samples_in(task.world, task.learner)
+    return critic.CriticBatch(
+        jnp.zeros((samples, critic.inputs(task.world, task.critic))),
+        jnp.zeros(samples),
+        jnp.zeros(samples),
+    )
+
+
+def _no_sample(task: Task) -> Float[Array, "s o"] | None:
+    number = task.algorithm.observations_sent
+    return jnp.zeros((number, task.world.observation_size)) if number else None
+
+
+class Guarded(NamedTuple):
+    """What an iteration may change and the guard may take back."""
+
+    policy: Policy
+    policy_optimiser: PyTree
+    coefficients: dict[str, Float[Array, ""]]
+    step_scale: Float[Array, ""]
+
+
+def guard(
+    learner: LearnerSettings, before: Guarded, after: Guarded, kl_local: Float[Array, ""]
+) -> tuple[Guarded, Bool[Array, ""]]:
+    """What counts of an iteration, and whether it was rolled back.
+
+    Outside the trust region the step counts for nothing, neither for the policy nor for the
+    coefficients, and the step size is halved; inside, it recovers.
+    """
+    bound = learner.guard_multiple * learner.d_local
+    guarded = learner.guard & ~(_finite(after.policy) & (kl_local <= bound))
+    back = before._replace(step_scale=before.step_scale * 0.5)
+    on = after._replace(step_scale=jnp.minimum(before.step_scale * 1.1, 1.0))
+    return jax.tree.map(lambda b, o: jnp.where(guarded, b, o), back, on), guarded
+
+
+def _finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trained, ClientState]:
+    """What a client sends and keeps after its last iteration.
+
+    Args:
+        task: world, algorithm and settings.
+        start: what it started the round from.
+        end: what the last iteration left.
+        metrics: of all iterations.
+    """
+    model, client, _ = start
+    ended = _ended(task, start, end, metrics)
+    settled = task.algorithm.adapt_after_round(ended)
+    moved = ended.travelled > 0
+    coefficients = {
+        name: jnp.where(moved, settled[name], before) for name, before in end.coefficients.items()
+    }
+    own, message = task.algorithm.finish(ended)
+    update = Update(
+        model=Model(
+            policy=without(end.policy, client.personal),
+            critic=end.critic if client.critic is None else None,
+            observations=end.observations if client.observations is None else None,
+            rewards=end.rewards if client.rewards is None else None,
+            coefficients={n: coefficients[n] for n in model.coefficients},
+            shared=(),
+        ),
+        weight=jnp.sum(metrics["steps"]),
+        message=message,
+    )
+    after = ClientState(
+        coefficients=coefficients,
+        step_scale=end.step_scale,
+        iterations=end.iterations,
+        critic=None if client.critic is None else CriticState(end.critic, end.critic_optimiser),
+        observations=merged(client.observations, end.observations),
+        rewards=merged(client.rewards, end.rewards),
+        personal=only(end.policy, client.personal),
+        own=own,
+    )
+    last = {"coefficients": coefficients, "step_scale": end.step_scale}
+    return Trained(update, metrics | last), after
+
+
+def message_after(task: Task, start: Start) -> PyTree:
+    """What the algorithm sends after a round in which nothing happened: the shape of a message."""
+    none = jnp.zeros(task.learner.iterations)
+    metrics = {"guarded": none == 0, "distance_global": none, "steps": none}
+    trained, _ = finish(task, start, begin(task, start), metrics)
+    return trained.update.message
+
+
+def _ended(task: Task, start: Start, end: Carry, metrics: Metrics) -> Ended:
+    """What an algorithm sees of a round that is over."""
+    model, client, key = start
+    counts = ~metrics["guarded"]
+    # The last iteration that counts; whatever is there if none does, as `travelled` says.
+    last = task.learner.iterations - 1 - jnp.argmax(counts[::-1])
+    begun = policy_of(model, client)
+    sent = (without(policy, client.personal) for policy in (end.policy, begun))
+    return Ended(
+        learner=task.learner,
+        coefficients=end.coefficients,
+        own=client.own,
+        shared=model.shared,
+        policy=end.policy,
+        global_policy=begun,
+        move=jax.tree.map(jnp.subtract, *sent),
+        travelled=task.learner.learning_rate * end.travelled,
+        distance_global=metrics["distance_global"][last],
+        sample=end.sample,
+        statistics=seen_in(task, start, end),
+        # No iteration has this number.
+        key=jax.random.fold_in(key, task.learner.iterations),
+    )
+
 
 NOT_A_STEP = 2**31
 """Hooks' keys are folded with the number of a gradient step, which this is not."""

@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.arrays import Array
-from fedkl.clients.carry import Start, Trained, following
-from fedkl.clients.round import local_round
+from fedkl.clients.records import ClientState, Task
+from fedkl.clients.round import Start, Trained, following, local_round
 from fedkl.clients.sources import Recording, Source, Traced
-from fedkl.clients.state import ClientState, Task
+from fedkl.io.arrays import Array
 
 R_co = TypeVar("R_co", covariant=True)
 

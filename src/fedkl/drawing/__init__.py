@@ -4,8 +4,7 @@ Everything here needs the `video` extra, and says so in a sentence where it is m
 """
 
 from fedkl.drawing.canvas import Canvas
-from fedkl.drawing.figure_eight import FigureEightPicture
 from fedkl.drawing.scenes import Scene, grid
 from fedkl.drawing.video import check_target, write_video
 
-__all__ = ["Canvas", "FigureEightPicture", "Scene", "check_target", "grid", "write_video"]
+__all__ = ["Canvas", "Scene", "check_target", "grid", "write_video"]

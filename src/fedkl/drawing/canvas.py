@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
+from fedkl.core.errors import UserError
 from fedkl.drawing.canvas import Frame, require_pillow
-from fedkl.errors import UserError
-from fedkl.runs.files import explain_os_errors
+from fedkl.io.files import explain_os_errors
 
 SUFFIXES = (".mp4", ".gif")
 

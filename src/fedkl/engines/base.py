@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import UInt32
 
-from fedkl.clients.state import ClientState, Model, problem_with_state
+from fedkl.clients.records import ClientState, Model, problem_with_state
 from fedkl.clients.work import Work
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 
 R = TypeVar("R")
 

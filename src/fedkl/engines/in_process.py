@@ -9,12 +9,12 @@ from typing import TypeVar
 import jax
 from jaxtyping import PyTree
 
-from fedkl.clients.state import ClientState, Model, Task
+from fedkl.clients.records import ClientState, Model, Task
 from fedkl.clients.work import Work
+from fedkl.core.processes import cores
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
-from fedkl.engines.site import Site, width_of
+from fedkl.engines.local import Site, width_of
 from fedkl.heterogeneity import Measure
-from fedkl.processes import cores
 
 R = TypeVar("R")
 

@@ -17,29 +17,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
-from fedkl.arrays import Array
 from fedkl.clients import round as local
-from fedkl.clients.acting import actors, seeds_of
-from fedkl.clients.carry import (
+from fedkl.clients.behaviour import actors, seeds_of
+from fedkl.clients.records import ClientState, Metrics, Model, Task
+from fedkl.clients.round import (
     Carry,
     Cleaned,
     Start,
     Trained,
     begin,
     behaviour,
+    finish,
     following,
     keys_of,
 )
-from fedkl.clients.ending import finish
-from fedkl.clients.sources import Recording
-from fedkl.clients.sources.hosted import lengths_for, recording, trajectories
-from fedkl.clients.state import ClientState, Metrics, Model, Task
+from fedkl.clients.sources import Recording, lengths_for, recording, trajectories
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
+from fedkl.core.processes import cores
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
 from fedkl.heterogeneity import Measure, Measurement
+from fedkl.io.arrays import Array
 from fedkl.learning.critic import CriticBatch
 from fedkl.learning.trajectories import Trajectories, columns_for
-from fedkl.processes import cores
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
 from fedkl.simulators.episodes import Columns

@@ -1,7 +1,7 @@
 """The level of heterogeneity, sampled: what a client measures, and what the server makes of it."""
 
 from fedkl.heterogeneity.level import Level, level, problem_with_measurement
-from fedkl.heterogeneity.measuring import Measure, Measurement
+from fedkl.heterogeneity.measure import Measure, Measurement
 from fedkl.heterogeneity.settings import HeterogeneitySettings
 
 __all__ = [

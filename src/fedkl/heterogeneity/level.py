@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.heterogeneity.measuring import Measurement
+from fedkl.heterogeneity.measure import Measurement
 
 
 class Level(NamedTuple):

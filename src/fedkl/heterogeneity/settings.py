@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import equinox as eqx
 
-from fedkl.errors import UserError
-from fedkl.heterogeneity.features import STATE_BASES
-from fedkl.heterogeneity.measuring import Measure
-from fedkl.settings import setting
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
+from fedkl.heterogeneity.measure import STATE_BASES, Measure
 
 
 class HeterogeneitySettings(eqx.Module):

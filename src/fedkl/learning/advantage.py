@@ -1,14 +1,20 @@
-"""Generalised advantage estimation and the critic's targets."""
+"""From an iteration's episodes to what policy and critic learn from: advantages and targets."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
+from fedkl.learning import critic, statistics
+from fedkl.learning.policy import MLP
+from fedkl.learning.policy_optimisation import Policies, PolicyBatch
+from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.statistics import Moments
+from fedkl.learning.trajectories import Trajectories
 
 
 class Steps(NamedTuple):
@@ -55,3 +61,128 @@ def advantages(
     # A row of an agent that waits takes nothing from the episode after it.
     continues = steps.continues & steps.mask
     return jax.lax.scan(backwards, nothing, (delta, continues), reverse=True)[1]
+
+
+@runtime_checkable
+class HasSettings(Protocol):
+    """Whatever holds the settings of local training."""
+
+    @property
+    def learner(self) -> LearnerSettings: ...
+    @property
+    def critic(self) -> CriticSettings: ...
+
+
+def batches(
+    task: HasSettings,
+    policies: Policies,
+    value_net: MLP,
+    seen: Moments | None,
+    data: Trajectories,
+    reward: Float[Array, "h n"],
+) -> tuple[PolicyBatch, critic.CriticBatch]:
+    """Advantages and targets of an iteration's episodes, flattened to samples.
+
+    Args:
+        task: for discount and advantages, and which targets the critic learns from.
+        policies: pi_{i-1}, which ran the episodes, and pi^t.
+        value_net: the critic as it is.
+        seen: the statistics that pi_{i-1} saw with.
+        data: the episodes.
+        reward: their rewards, scaled.
+    """
+    learner = task.learner
+
+    def standard(x: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
+        return statistics.standardise(seen, x, learner.observation_clip)
+
+    observation = standard(data.observation)
+    seen_by_critic, last = observation, standard(data.last_observation)
+    if task.critic.sees_time:
+        limit, elapsed = len(data.reward), data.elapsed()
+        seen_by_critic = critic.with_time(observation, elapsed, limit)
+        counted = jnp.cumsum(data.mask, axis=0)
+        final = data.mask & (counted == counted[-1])
+        lasted = jnp.max(jnp.where(final, elapsed + 1, 0), axis=0)
+        last = critic.with_time(last, lasted, limit)
+    value = critic.values(value_net, seen_by_critic)
+    beyond = Beyond(critic.values(value_net, last), jnp.zeros(()))
+    if data.after is not None and learner.bootstrap_truncation:
+        # No config has that and a critic that sees the time left.
+        beyond = beyond._replace(truncated=critic.values(value_net, standard(data.after)))
+    steps = steps_of(data, reward, value, beyond, learner.bootstrap_truncation)
+    gain = advantages(steps, learner.discount, learner.gae_lambda)
+    if task.critic.targets == "gae":
+        target = gain + value
+    else:
+        target = advantages(steps, learner.discount, 1.0) + value
+
+    def flat(x: Array) -> Array:
+        if learner.collect == "episodes":
+            return x.reshape(-1, *x.shape[2:])
+        # Column by column, so that the steps that count come first.
+        return jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])[: learner.steps]
+
+    weight = flat(data.mask).astype(jnp.float32)
+    gain = flat(gain)
+    if learner.standardise_advantages:
+        moments = statistics.of_batch(gain, weight)
+        gain = weight * (gain - moments.mean) / statistics.deviation(moments, 1e-8)
+    states = flat(observation)
+    action = flat(data.action)
+    visited = weight
+    if learner.discounted_states:
+        visited = weight * learner.discount ** flat(data.elapsed())
+    previous = policies.previous.network(states)
+    policy_batch = PolicyBatch(
+        observation=states,
+        action=action,
+        advantage=gain,
+        log_prob=policies.previous.distribution(previous).log_prob(action),
+        previous=previous,
+        broadcast=policies.broadcast.network(states),
+        weight=visited,
+    )
+    return policy_batch, critic.CriticBatch(flat(seen_by_critic), flat(target), weight)
+
+
+class Beyond(NamedTuple):
+    """The critic's values where the data end."""
+
+    last: Float[Array, " n"]
+    """After the last step of each column."""
+    truncated: Float[Array, "*hn"]
+    """After every step with which a limit of the world's own cut an episode off."""
+
+
+def steps_of(
+    data: Trajectories,
+    reward: Float[Array, "h n"],
+    value: Float[Array, "h n"],
+    beyond: Beyond,
+    bootstrap_truncation: bool,
+) -> Steps:
+    """What comes after each step: the next one, or a true end, a time limit, or a cut.
+
+    Args:
+        data: the episodes.
+        reward: their rewards, scaled.
+        value: the critic's value of each step's state.
+        beyond: and of what comes after them.
+        bootstrap_truncation: whether there is any value after a time limit.
+    """
+    last = last_steps(data)
+    next_value = jnp.concatenate([value[1:], beyond.last[None]])
+    next_value = jnp.where(last, beyond.last, next_value)
+    if not bootstrap_truncation:
+        at_limit = data.elapsed() == len(data.reward) - 1
+        next_value = jnp.where(at_limit, 0.0, next_value)
+    if data.truncated is not None:
+        next_value = jnp.where(data.truncated, beyond.truncated, next_value)
+    next_value = jnp.where(data.terminated, 0.0, next_value)
+    return Steps(reward, value, next_value, ~data.ended() & ~last, data.mask)
+
+
+def last_steps(data: Trajectories) -> Bool[Array, "h n"]:
+    """The last step of each column that counts; also those after which an agent waits."""
+    return data.mask & ~jnp.concatenate([data.mask[1:], jnp.zeros_like(data.mask[:1])])

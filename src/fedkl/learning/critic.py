@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
 from fedkl.learning import minibatches
-from fedkl.learning.networks import MLP
+from fedkl.learning.policy import MLP
 from fedkl.learning.settings import CriticSettings
 from fedkl.worlds.base import AnyWorld
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 

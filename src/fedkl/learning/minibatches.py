@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
 
 P = TypeVar("P")
 Gradient = Callable[[P, PyTree, Int[Array, ""]], P]

@@ -1,16 +1,52 @@
-"""The policy: a tanh MLP that gives a distribution over actions."""
+"""The policy: a tanh MLP that gives a distribution over actions, and its personal part."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array, Scalar
 from fedkl.learning.distributions import Categorical, Distribution, Gaussian
-from fedkl.learning.networks import MLP
-from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.products import dense
+from fedkl.learning.settings import ALL, NONE, LearnerSettings
 from fedkl.worlds.base import AnyWorld, Continuous
+
+
+class MLP(eqx.Module):
+    """Dense layers with tanh between them.
+
+    It takes whole batches: the last axis is the feature axis. Weights start Glorot-normal, biases
+    at zero.
+    """
+
+    weights: tuple[Float[Array, "i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+
+    def __init__(self, sizes: Sequence[int], key: PRNGKeyArray, output_scale: Scalar = 1.0) -> None:
+        """Args:
+        sizes: width of the input, of every hidden layer, and of the output.
+        key: for the initial weights.
+        output_scale: factor on the last layer's initial weights.
+        """
+        glorot = jax.nn.initializers.glorot_normal()
+        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = list(itertools.pairwise(sizes))
+        weights = [glorot(k, shape, jnp.float32) for k, shape in zip(keys, shapes, strict=True)]
+        weights[-1] = weights[-1] * output_scale
+        self.weights = tuple(weights)
+        self.biases = tuple(jnp.zeros(o) for _, o in shapes)
+
+    def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b o"]:
+        *hidden, (weight, bias) = zip(self.weights, self.biases, strict=True)
+        for w, b in hidden:
+            x = jnp.tanh(dense(x, w, b))
+        return dense(x, weight, bias)
 
 
 class Policy(eqx.Module):
@@ -39,3 +75,50 @@ class Policy(eqx.Module):
     def distribution(self, output: Float[Array, "*b n"]) -> Distribution:
         """The distribution that an output of this policy's network stands for."""
         return Categorical(output) if self.log_std is None else Gaussian(output, self.log_std)
+
+
+def personal_part(policy: Policy, which: str) -> Policy | None:
+    """The part of a policy that stays on its client, everything else None.
+
+    Args:
+        policy: a whole one.
+        which: one of `sharing.PERSONAL`; there is no such part if it is `NONE`.
+    """
+    if which == NONE:
+        return None
+    if which == ALL:
+        return policy
+
+    def own(p: Policy) -> list[Any]:
+        layer = [p.network.biases[-1], p.network.weights[-1]]
+        return layer if which == "last-layer" else layer[:1]
+
+    nothing = jax.tree.map(lambda _: None, policy)
+    return eqx.tree_at(own, nothing, own(policy), is_leaf=_is_none)
+
+
+def without(policy: Policy, personal: Policy | None) -> Policy:
+    """What is left of a policy for the server: None where `personal` is something."""
+    if personal is None:
+        return policy
+    return jax.tree.map(
+        lambda own, leaf: leaf if own is None else None, personal, policy, is_leaf=_is_none
+    )
+
+
+def only(policy: Policy, personal: Policy | None) -> Policy | None:
+    """The part of a policy that `personal` is."""
+    if personal is None:
+        return None
+    return jax.tree.map(
+        lambda own, leaf: None if own is None else leaf, personal, policy, is_leaf=_is_none
+    )
+
+
+def whole(shared: Policy, personal: Policy | None) -> Policy:
+    """The policy that a client has: what is shared, and its own part."""
+    return shared if personal is None else eqx.combine(shared, personal)
+
+
+def _is_none(x: object) -> bool:
+    return x is None

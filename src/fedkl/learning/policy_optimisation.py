@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
 from fedkl.learning import minibatches
 from fedkl.learning.distributions import Distribution
 from fedkl.learning.minibatches import weighted_mean

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
 
 _FIRST_AXES = (((0,), (0,)), ((), ()))
 

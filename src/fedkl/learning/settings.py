@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 
-from fedkl.learning.adaptation import ACROSS_ROUNDS, Coefficient, check_bounds
-from fedkl.settings import setting
+from fedkl.core.settings import setting
+from fedkl.learning.penalty import ACROSS_ROUNDS, Coefficient, check_bounds
 
 
 class LearnerSettings(eqx.Module):
@@ -140,3 +141,22 @@ class CriticSettings(eqx.Module):
     replay_previous: bool = setting(
         False, "train on the previous iteration's batch as well", static=True
     )
+
+
+FEDERATED, LOCAL, NONE, ALL = "federated", "local", "none", "all"
+
+PERSONAL = (NONE, "action-bias", "last-layer", ALL)
+"""Which part of the policy may stay on its client: nothing; what is added to every action (or to
+the logits of discrete ones); the last layer; or all of it, so that each client learns alone."""
+
+
+class Sharing(NamedTuple):
+    """Who keeps the parts that a config may place: the server (federated), each client (local), or
+    nobody (none). The rest of the policy and what an algorithm shares are always the server's; a
+    coefficient follows its rule: kept on the client, averaged by the server, or reset."""
+
+    critic: str = FEDERATED
+    observations: str = FEDERATED
+    rewards: str = FEDERATED
+    personal: str = NONE
+    """The part of the policy that each client keeps, one of `PERSONAL`."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from fedkl.arrays import AnyArray, Array, Scalar
+from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning.products import sum_of_products
 
 MOST_PASSES = 1000

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
-from fedkl.arrays import Array
+from fedkl.io.arrays import Array
 from fedkl.learning.settings import LearnerSettings
 from fedkl.worlds.base import AnyWorld
 

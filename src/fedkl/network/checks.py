@@ -12,7 +12,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import keys
 
 

@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkl.arrays import from_arrays, to_arrays
-from fedkl.clients.state import ClientState
+from fedkl.clients.records import ClientState
+from fedkl.io import files
+from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.network import wire
-from fedkl.network.requests import check_federation
+from fedkl.network.messages import check_federation
 from fedkl.network.wire import MessageError
-from fedkl.runs import files
 
 _KIND = "state"
 _NAME = re.compile(r"(\d{6,})\.safetensors")

@@ -7,18 +7,24 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import tomli_w
 
-from fedkl.arrays import to_arrays
-from fedkl.clients.state import Model
+from fedkl.clients.records import Model
 from fedkl.clients.work import Evaluate, Train, Work
-from fedkl.config import Config
+from fedkl.config.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
+from fedkl.io.arrays import to_arrays
 from fedkl.network import LARGEST
-from fedkl.network.greetings import Greeting, sources_of, versions, write_greeting
-from fedkl.network.replies import read_reply, result_of
-from fedkl.network.requests import Request, check_federation, spaces_of, write_request
+from fedkl.network.handshake import Greeting, sources_of, versions, write_greeting
+from fedkl.network.messages import (
+    Request,
+    check_federation,
+    read_reply,
+    result_of,
+    spaces_of,
+    write_request,
+)
 from fedkl.network.wire import MessageError
-from fedkl.server.starting import first_states, limits_of
+from fedkl.server.setup import first_states, limits_of
 from fedkl.server.validation import expected_of
 
 R = TypeVar("R")

@@ -18,9 +18,9 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedkl.errors import UserError
-from fedkl.network.asking import private_folder
-from fedkl.runs import files
+from fedkl.core.errors import UserError
+from fedkl.io import files
+from fedkl.network.client_process import private_folder
 
 MISSING = (
     "a federation over a network needs Flower and cryptography; install them with "

@@ -19,27 +19,26 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from fedkl import trust
-from fedkl.arrays import from_arrays, to_arrays
-from fedkl.clients.state import ClientState, Model, Task, problem_with_state
+from fedkl.clients.records import ClientState, Model, Task, problem_with_state
 from fedkl.clients.work import Train
-from fedkl.config import Config, from_mapping
-from fedkl.engines.alone import Asked, simulators_of, work_alone
+from fedkl.config.config import Config, from_mapping
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import load_plugin
+from fedkl.core.settings import build
 from fedkl.engines.base import Failure
-from fedkl.errors import UserError
+from fedkl.engines.local import Asked, simulators_of, work_alone
+from fedkl.io import files, strict_toml
+from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.trajectories import samples_in
-from fedkl.network import LARGEST, greetings, wire
-from fedkl.network.asking import OVER, REFUSED
+from fedkl.network import LARGEST, handshake, wire
+from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError, States
-from fedkl.network.greetings import Greeting
+from fedkl.network.handshake import Greeting
+from fedkl.network.messages import Reply, Request, Spaces, read_request, spaces_of, write_reply
 from fedkl.network.reasons import without_paths
-from fedkl.network.replies import Reply, write_reply
-from fedkl.network.requests import Request, Spaces, read_request, spaces_of
 from fedkl.network.wire import Arrays, MessageError
-from fedkl.plugins import load_plugin
-from fedkl.runs import files, strict_toml
-from fedkl.server.starting import first_states, params_of, task_of
-from fedkl.settings import build
+from fedkl.server.setup import first_states, params_of, task_of
+from fedkl.training import plugin_consent
 from fedkl.worlds import Remote, SharedWorld
 
 
@@ -77,7 +76,7 @@ class Resident:
 
         All of it goes to stderr, and what the server gets to see is one line without paths.
         """
-        if wire.kind_of(data) == greetings.KIND:
+        if wire.kind_of(data) == handshake.KIND:
             return self._meet(data)
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
@@ -95,7 +94,7 @@ class Resident:
         reason = ""
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
-            greeting = greetings.read_greeting(data, self._limit)
+            greeting = handshake.read_greeting(data, self._limit)
             names = (greeting.federation, self._client, 0, greeting.turn, greeting.nonce)
             if not greeting.over:
                 self._require_common(greeting)
@@ -114,7 +113,7 @@ class Resident:
         Raises:
             RefusalError: it has not.
         """
-        for package, ours in greetings.versions().items():
+        for package, ours in handshake.versions().items():
             if ours != (theirs := greeting.versions.get(package, "another")):
                 raise RefusalError(
                     f"this has {package} {ours}, and the server {theirs}: use the same on both "
@@ -129,7 +128,7 @@ class Resident:
         stage = self._stage_of(greeting.config)
         stage.require(greeting.spaces)
         for what, source in stage.sources.items():
-            own = what == greetings.WORLD and self._world is not None
+            own = what == handshake.WORLD and self._world is not None
             if not own and source != greeting.sources[what]:
                 raise RefusalError(
                     f"the {what} is made by other source code here than on the server: give both "
@@ -209,7 +208,7 @@ class Stage:
         if client >= number:
             raise RefusalError(f"client {client} is not one of 0 to {number - 1}")
         self.digest = digest
-        self.sources = greetings.sources_of(config)
+        self.sources = handshake.sources_of(config)
         self.task: Task = task_of(config)
         self._model: Model
         self.first: ClientState
@@ -277,7 +276,7 @@ def _read(text: str, world: Mapping[str, Any] | None) -> Config:
     # Files and modules that a server names would be somebody else's code.
     mapping["plugins"] = []
     if world is None:
-        if unknown := trust.unknown(mapping):
+        if unknown := plugin_consent.unknown(mapping):
             raise RefusalError(
                 f"the world is of {unknown[0]}, which nobody has agreed to run here; a client may "
                 "name its own (--params)"

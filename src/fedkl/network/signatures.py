@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import keys
 
 try:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import LARGEST
 
 _LENGTH = struct.Struct(">Q")

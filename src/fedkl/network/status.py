@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedkl.errors import UserError
-from fedkl.runs import files, strict_json
+from fedkl.core.errors import UserError
+from fedkl.io import files, strict_json
 
 R = TypeVar("R")
 

@@ -18,8 +18,8 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from fedkl.io import strict_json
 from fedkl.network import LARGEST
-from fedkl.runs import strict_json
 
 FORMAT = 1
 LONGEST_REASON = 200

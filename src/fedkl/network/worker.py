@@ -18,9 +18,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkl.errors import UserError
-from fedkl.network import LARGEST, asking, sockets
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network import LARGEST, client_process, sockets
+from fedkl.network.client_process import Place
 
 if TYPE_CHECKING:
     from fedkl.network.resident import Resident
@@ -42,8 +42,8 @@ def main(arguments: list[str]) -> int:
     place = Place(options.directory.resolve(), options.client, watch=options.watch)
     try:
         world = own_world(options.world)
-        asking.private_folder(place.folder)
-        if asking.claim(place.folder) is None:
+        client_process.private_folder(place.folder)
+        if client_process.claim(place.folder) is None:
             raise UserError(f"another process serves client {place.client} in {place.directory}")
         listener = sockets.listen(place.socket)
         # A pipe, because what a signal interrupts may hold the lock of anything else.
@@ -95,7 +95,7 @@ def _serve(
 
 
 def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> Resident:
-    from fedkl.compilation import enable_cache
+    from fedkl.io.compilation import enable_cache
     from fedkl.network.resident import Resident
 
     enable_cache()
@@ -126,7 +126,7 @@ def own_world(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     # Here, because whoever only hands bytes on imports this file, and nothing large.
-    from fedkl.runs import strict_toml
+    from fedkl.io import strict_toml
 
     table = strict_toml.read(path).get("world")
     if not isinstance(table, dict):

@@ -1,21 +1,103 @@
-"""A policy as a file for others: ONNX for inference engines, .npz for NumPy.
-
-docs/policies.md has a reader of the latter, and says what is in both.
-"""
+"""A policy's most probable action as an ONNX graph."""
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.io.files import write_atomically
 from fedkl.policies.policy import Policy
-from fedkl.runs import write_atomically
-from fedkl.simulators.actuators import Box, Motor
+from fedkl.simulators.spaces import Box, Motor
+
+# Old enough for every engine of the last years.
+_OPSET, _IR = 17, 8
+
+
+class _Graph:
+    """Nodes in a row, of which each takes what the one before gives."""
+
+    def __init__(self, first: str) -> None:
+        self.last = first
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def then(self, operator: str, *inputs: str, into: str = "", **attributes: Any) -> None:
+        """Another node; `inputs` come after what the node before gives."""
+        into = into or f"step_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, [self.last, *inputs], [into], **attributes))
+        self.last = into
+
+
+def graph_bytes(arrays: Mapping[str, np.ndarray], round: int) -> bytes:
+    """The graph: `observation`, several along the first axis, to the `action` for each.
+
+    Args:
+        arrays: as `export.arrays_of` has them.
+        round: the round after which the policy was saved.
+    """
+    graph = _Graph("observation")
+    graph.then("Sub", graph.constant("mean", arrays["mean"]))
+    graph.then("Div", graph.constant("scale", arrays["scale"]))
+    graph.then(
+        "Clip",
+        graph.constant("clip_low", -arrays["clip"]),
+        graph.constant("clip_high", arrays["clip"]),
+    )
+    layers = int(arrays["layers"])
+    for k in range(layers):
+        graph.then("MatMul", graph.constant(f"weight_{k}", arrays[f"weight_{k}"]))
+        graph.then("Add", graph.constant(f"bias_{k}", arrays[f"bias_{k}"]))
+        if k < layers - 1:
+            graph.then("Tanh")
+    action = _discrete(graph, arrays) if "first_action" in arrays else _continuous(graph, arrays)
+    size = arrays["mean"].shape[0]
+    seen = helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["n", size])
+    made = helper.make_graph(graph.nodes, "policy", [seen], [action], graph.constants)
+    model = helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR,
+        producer_name="fedkl",
+        producer_version=metadata.version("fedkl"),
+    )
+    helper.set_model_props(model, {"round": str(round)})
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def _discrete(graph: _Graph, arrays: Mapping[str, np.ndarray]) -> Any:
+    first = arrays["first_action"].astype(np.int64)
+    graph.then("ArgMax", axis=-1, keepdims=0)
+    graph.then("Add", graph.constant("first_action", first), into="action")
+    return helper.make_tensor_value_info("action", TensorProto.INT64, ["n"])
+
+
+def _continuous(graph: _Graph, arrays: Mapping[str, np.ndarray]) -> Any:
+    low = arrays["action_low"]
+    kind = helper.np_dtype_to_tensor_dtype(low.dtype)
+    graph.then("Cast", to=kind)
+    graph.then("Mul", graph.constant("action_scale", arrays["action_scale"]))
+    graph.then("Add", graph.constant("action_centre", arrays["action_centre"]))
+    graph.then("Min", graph.constant("action_high", arrays["action_high"]))
+    graph.then("Max", graph.constant("action_low", low))
+    shape = arrays["action_shape"]
+    graph.then("Reshape", graph.constant("shape", np.array([-1, *shape], np.int64)), into="action")
+    return helper.make_tensor_value_info("action", kind, ["n", *shape.tolist()])
+
 
 SUFFIXES = (".onnx", ".npz")
 
@@ -60,7 +142,6 @@ def export(policy: Policy, path: str | Path) -> None:
         write_atomically(path, buffer.getvalue())
         return
     # What it needs is an extra.
-    from fedkl.policies.onnx_graph import graph_bytes
 
     write_atomically(path, graph_bytes(arrays, policy.round))
 

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkl.arguments import run_path
-from fedkl.errors import UserError
-from fedkl.policies import spaces as spaces_file
+from fedkl.core.arguments import run_path
+from fedkl.core.errors import UserError
 from fedkl.policies.policy import Policy
-from fedkl.policies.spaces import Spaces
-from fedkl.runs import RunDirectory, Saved, is_served
-from fedkl.runs.missing import require_checkpoints, say_missing_best
-from fedkl.runs.origins import decode, differences, refusal, settings_of
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.actuators import Numbers
+from fedkl.simulators.spaces import Numbers
+from fedkl.training import spaces as spaces_file
+from fedkl.training.checkpoints import Saved
+from fedkl.training.directory import RunDirectory, is_served
+from fedkl.training.missing import require_checkpoints, say_missing_best
+from fedkl.training.origin import decode, differences, refusal, settings_of
+from fedkl.training.spaces import Spaces
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

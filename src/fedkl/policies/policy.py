@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkl.errors import UserError
-from fedkl.policies.spaces import Spaces
+from fedkl.core.errors import UserError
 from fedkl.simulators.actors import Actor, Networks, draw_noise
-from fedkl.simulators.actuators import actuator
+from fedkl.simulators.spaces import actuator
+from fedkl.training.spaces import Spaces
 
 Key = int | np.integer[Any] | npt.NDArray[Any] | np.random.Generator
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedkl.core.text import few
 from fedkl.report.groups import Group, drawn, judged, worlds
-from fedkl.report.labels import telling
+from fedkl.report.labels import differing, flat, telling
 from fedkl.report.runs import LoadedRun
-from fedkl.report.settings_view import differing, flat
 from fedkl.report.statistics import (
     Estimate,
     difference,
@@ -16,7 +16,6 @@ from fedkl.report.statistics import (
     probability_of_improvement,
 )
 from fedkl.report.table import number
-from fedkl.texts import few
 
 _ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true median too seldom
 

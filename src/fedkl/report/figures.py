@@ -20,7 +20,7 @@ from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
 from fedkl.report.values import Trace
-from fedkl.runs.records import is_number
+from fedkl.training.records import is_number
 
 COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure
 

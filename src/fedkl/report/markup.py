@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
+from importlib import metadata, resources
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
+from fedkl.core.errors import UserError
+from fedkl.core.text import printable
+from fedkl.io.files import write_atomically
 from fedkl.report.style import themed
-from fedkl.texts import printable
 
 if TYPE_CHECKING:
     from fedkl.report.pictures import Picture
@@ -92,3 +101,81 @@ def figure(picture: Picture, wide: bool) -> Html:
         f'{body}</div></div>{values}<figcaption id="{name}-caption">'
         f'{html(picture.caption)} <span class="files">{files}</span></figcaption></figure>'
     )
+
+
+@dataclass(frozen=True)
+class Page:
+    """One HTML file that needs nothing else.
+
+    Attributes:
+        title: of the page.
+        facts: what it is about, in a line.
+        answer: what it found, in two or three sentences.
+        notes: what a careful reader has to know before believing it.
+        body: the rest, HTML already.
+        made: what the page says about itself, HTML already.
+        styles: style sheets beside the one that all pages share.
+    """
+
+    title: str
+    facts: str
+    answer: str
+    notes: Sequence[str]
+    body: str
+    made: str
+    styles: Sequence[str] = ()
+
+    def write(self, path: Path) -> Path:
+        """Writes the file as a whole, or not at all; returns its path."""
+        text = filled(
+            "page.html",
+            title=html(self.title),
+            css="".join(_resource(name) for name in ("page.css", *self.styles)),
+            facts=html(self.facts),
+            answer=html(self.answer),
+            notes=bullets(self.notes, "notes"),
+            body=self.body,
+            made=self.made,
+            script=_resource("page.js"),
+        )
+        write_atomically(path, text.encode())
+        return path
+
+
+def filled(template: str, **parts: str) -> str:
+    """One of our templates with its parts, which are HTML already, in their places."""
+    return Template(_resource(template)).substitute(parts)
+
+
+def _resource(name: str) -> str:
+    return (resources.files("fedkl.report") / name).read_text(encoding="utf-8")
+
+
+PAPER = "https://doi.org/10.1109/JSAC.2023.3242734"
+
+
+def made_by(command: str, packages: Sequence[str]) -> Html:
+    """The foot of a page.
+
+    Args:
+        command: makes the page again.
+        packages: those that drew and computed it.
+    """
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
+    said = html(f"Made on {_today()} with {versions}. FedKL is the algorithm of ")
+    paper = link(PAPER, "Xie and Song, 2023")
+    return Html(preformatted(command) + paragraph(Html(f"{said}{paper}.")))
+
+
+def typed(directory: Path) -> str:
+    """A directory as it was typed; of an absolute path only its name, because where on a machine
+    it lies is nobody's business."""
+    return shlex.quote(directory.name if directory.is_absolute() else str(directory))
+
+
+def _today() -> str:
+    """The day, or the one that builds which are to be repeated exactly give for it."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given is not None and not given.isdecimal():
+        raise UserError(f"SOURCE_DATE_EPOCH is a number of seconds, and not {given!r}")
+    return time.strftime("%Y-%m-%d", time.gmtime(None if given is None else int(given)))

@@ -10,31 +10,33 @@ from urllib.parse import quote
 
 import tomli_w
 
+from fedkl.core.text import few
 from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.figures import COEFFICIENT, draw
 from fedkl.report.groups import Group, drawn, grouped
-from fedkl.report.made import made_by, typed
+from fedkl.report.labels import differing, flat, shown
 from fedkl.report.markup import (
     Html,
+    Page,
     collapsed,
     definitions,
     figure,
+    filled,
     html,
     html_table,
     link,
+    made_by,
     paragraph,
     preformatted,
+    typed,
 )
 from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
 from fedkl.report.plotting import shades_of
 from fedkl.report.runs import LoadedRun, without_rounds
-from fedkl.report.settings_view import differing, flat, shown
-from fedkl.report.shell import Page, filled
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, themed
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
-from fedkl.texts import few
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {

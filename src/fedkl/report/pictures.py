@@ -12,12 +12,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.text import printable
+from fedkl.io.files import explain_os_errors, refuse_link, write_atomically
 from fedkl.report.style import RC
 from fedkl.report.values import Trace, values_of
-from fedkl.runs import explain_os_errors, write_atomically
-from fedkl.runs.files import refuse_link
-from fedkl.texts import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

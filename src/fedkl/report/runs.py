@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.text import printable
 from fedkl.report.labels import labels, reference
 from fedkl.report.statistics import FloatArray, IntArray
-from fedkl.runs import MetricsLog, RunDirectory, checkpoint_files
-from fedkl.runs.checkpoint_files import DamagedError, GoneError
-from fedkl.runs.comparison import is_comparison, read_plan, runs_in, runs_of
-from fedkl.runs.origins import differences, listed, settings_of
-from fedkl.runs.records import require_sensible
-from fedkl.texts import printable
+from fedkl.training import checkpoint_files
+from fedkl.training.checkpoint_files import DamagedError, GoneError
+from fedkl.training.comparison import is_comparison, read_plan, runs_in, runs_of
+from fedkl.training.directory import RunDirectory
+from fedkl.training.metrics import MetricsLog
+from fedkl.training.origin import differences, listed, settings_of
+from fedkl.training.records import require_sensible
 
 Warn = Callable[[str], object]
 _LARGEST = 1e150

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from fedkl import tables
+from fedkl.core.text import digits, few
+from fedkl.io import tables
 from fedkl.report.groups import Group, aligned, grouped, judged, worlds
-from fedkl.report.labels import telling
+from fedkl.report.labels import flat, telling
 from fedkl.report.runs import ClientReturns, LoadedRun
-from fedkl.report.settings_view import flat
 from fedkl.report.statistics import (
     Estimate,
     default_target,
@@ -26,7 +26,6 @@ from fedkl.report.statistics import (
     largest_drop,
     settling,
 )
-from fedkl.texts import digits, few
 
 NOTHING = "\N{EN DASH}"
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from fedkl.clients.averaging import Averaged, EvaluateAveraging, with_members
-from fedkl.clients.state import Model, Update
+from fedkl.clients.records import Model, Update
 from fedkl.clients.work import EPISODES_AT_ONCE
+from fedkl.core.errors import UserError
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
-from fedkl.errors import UserError
-from fedkl.learning.sharing import NONE
+from fedkl.learning.settings import NONE
 from fedkl.worlds.base import World
 
 if TYPE_CHECKING:
-    from fedkl.config import Config
+    from fedkl.config.config import Config
 
 
 class MemberRecord(TypedDict):

@@ -14,30 +14,39 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from fedkl import compilation
-from fedkl.arrays import from_arrays, mismatch, to_arrays
-from fedkl.clients.state import Model, Update
+from fedkl.clients.records import Model, Update
 from fedkl.clients.work import Evaluate, RecordEpisode
+from fedkl.core.errors import StalledError, UserError
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
-from fedkl.errors import StalledError, UserError
-from fedkl.randomness import Purpose, key_for, words_of
-from fedkl.server import measuring, records, replies
+from fedkl.io import compilation
+from fedkl.io.arrays import from_arrays, mismatch, to_arrays
+from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.server import heterogeneity, records, replies
 from fedkl.server.averaging import Found, evaluate_averaging
-from fedkl.server.commit import next_state
-from fedkl.server.films import Film, film
-from fedkl.server.measuring import Measured
+from fedkl.server.episode import Film, film
+from fedkl.server.heterogeneity import Measured
 from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
 from fedkl.server.replies import Replies
-from fedkl.server.rows import Known, Refusals, SavedRows, read_refusals, read_rows, refusals_array
 from fedkl.server.selection import Pool
-from fedkl.server.soundness import require_finite, require_sound
-from fedkl.server.starting import first_states, limits_of, local_engine, task_of
-from fedkl.server.state import State, at_the_server, broadcast
+from fedkl.server.setup import first_states, limits_of, local_engine, task_of
+from fedkl.server.state import (
+    Known,
+    Refusals,
+    SavedRows,
+    State,
+    at_the_server,
+    broadcast,
+    next_state,
+    read_refusals,
+    read_rows,
+    refusals_array,
+)
+from fedkl.server.world_checks import require_finite, require_sound
 
 if TYPE_CHECKING:
-    from fedkl.config import Config
+    from fedkl.config.config import Config
 
 
 class Snapshot(NamedTuple):
@@ -183,7 +192,7 @@ class Federation:
             "bytes_down_regions": after.bytes_down,
             "bytes_up_regions": after.bytes_up,
             "observations_shared": self.config.algorithm.observations_sent * came.answers,
-            "heterogeneity": measuring.rows(measured.levels()) or None,
+            "heterogeneity": heterogeneity.rows(measured.levels()) or None,
             "steps_measured": measured.steps,
             "bytes_measured": measured.bytes,
             "seconds": 0.0,
@@ -234,7 +243,7 @@ class Federation:
         """
         asked = range(self.config.federation.clients) if clients is None else clients
         model, t = broadcast(self.state.model), int(self.state.round)
-        return measuring.measure(self.config, self.engine, model, t, self._since, asked)
+        return heterogeneity.measure(self.config, self.engine, model, t, self._since, asked)
 
     def film(self, client: int, deterministic: bool) -> Film:
         """An episode of the global policy in a client's world, drawn as it is looked at.
@@ -320,7 +329,7 @@ class Federation:
     def _measure_before(self, t: int, model: Model, candidates: Sequence[int]) -> Measured:
         everybody = range(self.config.federation.clients)
         asked = everybody if self._logged(t) else candidates
-        return measuring.measure(self.config, self.engine, model, t, self._since, asked)
+        return heterogeneity.measure(self.config, self.engine, model, t, self._since, asked)
 
     def _informed(self, state: State, measured: Measured, candidates: Sequence[int]) -> State:
         """With a selector that knows what was measured of those it asked about, and of nobody else:

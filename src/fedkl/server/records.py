@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.clients.carry import Trained
+from fedkl.clients.round import Trained
 from fedkl.engines import Failure
 from fedkl.server.averaging import AveragingRecord
-from fedkl.server.measuring import LevelRecord
+from fedkl.server.heterogeneity import LevelRecord
 from fedkl.server.validation import LARGEST_RETURN
 
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkl.arrays import size_in_bytes
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import Model
+from fedkl.clients.records import Model
+from fedkl.clients.round import Trained
 from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure, Job
-from fedkl.randomness import Purpose, key_for, words_for, words_of
+from fedkl.io.arrays import size_in_bytes
+from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
 from fedkl.server.outliers import Usual, judge
 from fedkl.server.validation import Limits, problem_with
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedkl.learning.sharing import FEDERATED, LOCAL, NONE, PERSONAL, Sharing
-from fedkl.settings import setting
+from fedkl.core.settings import setting
+from fedkl.learning.settings import FEDERATED, LOCAL, NONE, PERSONAL, Sharing
 
 WHERE = (FEDERATED, LOCAL)
 STATISTICS = (*WHERE, NONE)

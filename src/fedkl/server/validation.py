@@ -16,9 +16,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from fedkl.arrays import AnyArray, to_arrays
-from fedkl.clients.carry import Trained
-from fedkl.clients.state import PARTS, Kind, Metrics, Model, Update
+from fedkl.clients.records import PARTS, Kind, Metrics, Model, Update
+from fedkl.clients.round import Trained
+from fedkl.io.arrays import AnyArray, to_arrays
 from fedkl.learning.statistics import Moments, pairs
 
 COUNTED = 2**24

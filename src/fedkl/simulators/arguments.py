@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedkl.errors import UserError
-from fedkl.runs import strict_toml
+from fedkl.core.errors import UserError
+from fedkl.io import strict_toml
 
 
 def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:

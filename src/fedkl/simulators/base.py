@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from fedkl.errors import UserError
-from fedkl.plugins import load_plugin
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import load_plugin
 
 
 class Seed(NamedTuple):

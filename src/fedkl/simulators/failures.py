@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 
 
 def in_a_line(error: BaseException) -> str:

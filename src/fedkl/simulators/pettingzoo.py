@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fedkl.errors import UserError
-from fedkl.simulators.actuators import Box, Numbers
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import Seed, Step
 from fedkl.simulators.failures import failed, in_a_line
-from fedkl.simulators.spaces import Sight, acting, actions_of
+from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
 
 
 class Facts(NamedTuple):

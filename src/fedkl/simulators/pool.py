@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
-from fedkl.errors import UserError
-from fedkl.processes import cores
+from fedkl.core.errors import UserError
+from fedkl.core.processes import cores
 from fedkl.simulators.base import (
     EpisodeLostError,
     ProcessLostError,

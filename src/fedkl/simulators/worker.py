@@ -11,8 +11,8 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 
-from fedkl.errors import UserError
-from fedkl.processes import die_with
+from fedkl.core.errors import UserError
+from fedkl.core.processes import die_with
 from fedkl.simulators.base import Recipe, Reply, Request, Simulator, SimulatorError
 from fedkl.simulators.episodes import Columns, Job, run_job
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 
 FloatArray = NDArray[np.float64]
 

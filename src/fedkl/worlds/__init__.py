@@ -17,12 +17,12 @@ from fedkl.worlds.differences import Differences
 from fedkl.worlds.distorted import Distorted
 from fedkl.worlds.figure_eight import FigureEight
 from fedkl.worlds.gymnasium import Gymnasium
+from fedkl.worlds.parameters import Word
 from fedkl.worlds.pettingzoo import PettingZoo
 from fedkl.worlds.probes import Bandit, Chain, PointTarget
 from fedkl.worlds.reacher import Reacher, ReacherState
 from fedkl.worlds.reacher_params import ReacherParams
 from fedkl.worlds.remote import Remote
-from fedkl.worlds.words import Word
 
 __all__ = [
     "WORLDS",

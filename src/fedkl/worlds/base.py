@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt8
 
-from fedkl.errors import UserError
-from fedkl.registry import Registry
-from fedkl.simulators.actuators import Box, Numbers
+from fedkl.core.errors import UserError
+from fedkl.core.registry import Registry
 from fedkl.simulators.base import Recipe
-from fedkl.worlds.family import Family, Named, Rows, alike
-from fedkl.worlds.words import Word, distortions
+from fedkl.simulators.spaces import Box, Numbers
+from fedkl.worlds.heterogeneous import Family, Named, Rows, alike
+from fedkl.worlds.parameters import Word, distortions
 
 WORLDS = Registry("world")
 register_world = WORLDS.register
@@ -118,7 +118,7 @@ class Spaces(eqx.Module):
 class World(Drawable, Spaces, Family):
     """A family of worlds in JAX that share observations, actions and code.
 
-    The dataclass fields are the world's settings (see `fedkl.settings.setting`); they appear in a
+    The dataclass fields are the world's settings (see `fedkl.setting`); they appear in a
     config as `world.<field>`. Its `words` are what may differ between clients. `reset` and `step`
     describe one episode of one client and are vmapped by the trainer. Reaching `horizon` is a
     truncation and is the trainer's business; a world only reports true terminations.

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.text import did_you_mean
 from fedkl.simulators.gymnasium.quantities import RAW
-from fedkl.texts import did_you_mean
 from fedkl.worlds import draws
 from fedkl.worlds.draws import SAME, Draw
-from fedkl.worlds.words import INITIAL_STATE, Word, distortions
+from fedkl.worlds.parameters import INITIAL_STATE, Word, distortions
 
 TABLE = "world.clients"
 """How a config spells it."""

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Num, PRNGKeyArray
 from numpy.typing import DTypeLike
 
-from fedkl.errors import UserError
-from fedkl.worlds.words import Word
+from fedkl.core.errors import UserError
+from fedkl.worlds.parameters import Word
 
 SAME = "same"
 FORMS = ("values", "choice", "uniform", "loguniform", "normal", "linspace", "boxes")

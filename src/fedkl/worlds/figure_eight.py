@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import PyTree, UInt8
 
-from fedkl.errors import UserError
-from fedkl.settings import build, setting
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build, setting
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
@@ -82,7 +82,7 @@ class FigureEight(SharedWorld):
 
     def artist(self, params: PyTree) -> Artist:
         """Draws what `Simulation.picture` gives."""
-        from fedkl.drawing import FigureEightPicture
+        from fedkl.simulators.figure_eight.renderer import FigureEightPicture
 
         picture = FigureEightPicture(networks.read(checked_network(self.network)), self.placement)
 

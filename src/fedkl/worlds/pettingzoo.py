@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from fedkl.errors import UserError
-from fedkl.plugins import loaded_plugins
-from fedkl.settings import setting
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import loaded_plugins
+from fedkl.core.settings import setting
 from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.base import SharedWorld, register_world
-from fedkl.worlds.examined import Examined
+from fedkl.worlds.wrapped_env import Examined
 
 if TYPE_CHECKING:
     from fedkl.simulators.pettingzoo import Facts

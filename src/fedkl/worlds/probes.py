@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fedkl.settings import setting
+from fedkl.core.settings import setting
 from fedkl.worlds.base import Continuous, Discrete, Transition, World, register_world
-from fedkl.worlds.family import Rows
-from fedkl.worlds.words import Word
+from fedkl.worlds.heterogeneous import Rows
+from fedkl.worlds.parameters import Word
 
 CHAIN_LENGTH = 4
 _SPREAD_HELP = "how far clients differ; 0 makes them all alike"

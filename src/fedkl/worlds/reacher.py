@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
-from fedkl.settings import setting
+from fedkl.core.settings import setting
 from fedkl.worlds.base import Artist, Continuous, Transition, World, register_world
+from fedkl.worlds.parameters import Word
 from fedkl.worlds.reacher_params import (
     FINGERTIP_WORDS,
     NEAREST,
@@ -26,7 +27,6 @@ from fedkl.worlds.reacher_params import (
     check_boxes,
     squares,
 )
-from fedkl.worlds.words import Word
 
 Scalar = Float[Array, ""]
 
@@ -193,21 +193,21 @@ class Reacher(World):
     @property
     def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
         """Fingertip, target, and where this client's targets are, or its fingertip starts."""
-        from fedkl.drawing.reacher import legend
+        from fedkl.worlds.reacher_renderer import legend
 
         return legend("where its targets are" if self.arm == "stretched" else "where it starts")
 
     def artist(self, params: ReacherParams) -> Artist:
         """Draws the arm, the target, and the box in which this client's targets spawn, or its
         fingertip starts."""
-        from fedkl.drawing import reacher
+        from fedkl.worlds import reacher_renderer
 
         box = (params.target_low, params.target_high)
         if params.fingertip_low is not None and params.fingertip_high is not None:
             box = (params.fingertip_low, params.fingertip_high)
 
         def draw(moment: ReacherState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
-            return reacher.draw(moment.q, moment.target, box)
+            return reacher_renderer.draw(moment.q, moment.target, box)
 
         return draw
 

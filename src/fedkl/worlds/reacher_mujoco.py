@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds.reacher import ReacherState
 from fedkl.worlds.reacher_params import REACH, ReacherParams
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds.differences import TABLE
-from fedkl.worlds.words import INITIAL_STATE, Word
+from fedkl.worlds.parameters import INITIAL_STATE, Word
 
 FIELD = 0.2  # targets spawn within +-FIELD on both axes
 REACH = 0.2  # and are redrawn until they lie closer to the first hinge than REACH

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedkl.errors import UserError
-from fedkl.settings import setting
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.base import Continuous, Discrete, SoloWorld, register_world
-from fedkl.worlds.words import Word
+from fedkl.worlds.parameters import Word
 
 
 @register_world

@@ -15,8 +15,8 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, Metadata, MetricRecord, RecordDict
 from waiting import PATIENCE
 
-from fedkl.network import asking, keys, sockets
-from fedkl.network.asking import Place
+from fedkl.network import client_process, keys, sockets
+from fedkl.network.client_process import Place
 from fedkl.network.flower import NO_ANSWER, client_app, place_file
 from fedkl.network.signatures import Signer, Verifier
 
@@ -39,7 +39,7 @@ if sys.argv[2] == "hang":
 def place(tmp_path, monkeypatch):
     """Where client 3 lives, as the app's process is told."""
     place = Place(tmp_path / "state", 3)
-    asking.private_folder(place.folder)
+    client_process.private_folder(place.folder)
     place_file.write_place(tmp_path / "place.json", place, None)
     monkeypatch.setenv(place_file.VARIABLE, str(tmp_path / "place.json"))
     return place
@@ -124,7 +124,7 @@ def test_flower_calls_it_for_a_query(echo):
 def test_empty_bytes_ask_only_for_the_number(place):
     reply = client_app.answer(asked(b""))
     assert dict(reply.content["work"]) == {"blob": b"", "client": 3}
-    assert asking.alive(place.folder) is None
+    assert client_process.alive(place.folder) is None
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,14 @@ def test_a_process_that_hangs_is_ended_before_nobody_waits_any_more(place, worke
     assert reply.error.reason == "the client's process gave no answer within 1.5 s"
     assert reply.error.code == NO_ANSWER
     assert process.wait(PATIENCE) < 0
-    assert asking.alive(place.folder) is None
+    assert client_process.alive(place.folder) is None
 
 
 def test_a_process_that_dies_again_and_again_is_said(place, worker, monkeypatch):
     started = []
-    monkeypatch.setattr(asking, "_start", lambda place, seconds: started.append(worker("die")))
+    monkeypatch.setattr(
+        client_process, "_start", lambda place, seconds: started.append(worker("die"))
+    )
     reply = client_app.answer(asked(b"abc"))
     assert reply.error.reason == "the client's process died 3 times before it answered"
     assert len(started) == 3

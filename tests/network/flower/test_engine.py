@@ -5,18 +5,18 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.clients.carry import Trained
+from fedkl.clients.round import Trained
 from fedkl.clients.work import Evaluate, Train
+from fedkl.core.errors import StalledError
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
-from fedkl.errors import StalledError
-from fedkl.network import greetings, wire
+from fedkl.network import handshake, wire
 from fedkl.network.exchange import Moment
 from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.requests import new_federation, read_request
+from fedkl.network.messages import new_federation, read_request
 from fedkl.network.resident import Resident
 from fedkl.network.status import FleetStatus, read_served
 from fedkl.server.loop import Federation
@@ -56,7 +56,7 @@ class FakeCarrier:
             self.sent += 1
             ids.append(str(self.sent))
             answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
-            if wire.kind_of(parcel.blob) == greetings.KIND:
+            if wire.kind_of(parcel.blob) == handshake.KIND:
                 self.waiting.append(answer)
                 continue
             request = read_request(parcel.blob)

@@ -19,13 +19,13 @@ from left_behind import nothing_is_left_of
 
 pytest.importorskip("flwr")
 
-from fedkl.arrays import to_arrays
-from fedkl.config import from_mapping
+from fedkl.config.config import from_mapping
+from fedkl.core.plugins import load_plugin
 from fedkl.engines import Failure
-from fedkl.plugins import load_plugin
-from fedkl.runs import RunDirectory
+from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
-from fedkl.server.starting import local_engine
+from fedkl.server.setup import local_engine
+from fedkl.training.directory import RunDirectory
 
 CLIENTS, ROUNDS, PER_ROUND = 20, 30, 8
 FAULTY = Path(__file__).parent / "plugins" / "faulty.py"

@@ -17,7 +17,7 @@ from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.local import LocalClients, local_nodes
 from fedkl.network.flower.superlink import SuperLink
-from fedkl.network.requests import new_federation
+from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.server.loop import Federation
 

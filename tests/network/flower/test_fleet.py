@@ -8,7 +8,7 @@ from fedkl.network import keys
 from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.carrier import Answer, Parcel
 from fedkl.network.flower.fleet import Fleet, Greeted
-from fedkl.network.replies import Reply, write_reply
+from fedkl.network.messages import Reply, write_reply
 
 
 class Nodes:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network.client_process import Place
 from fedkl.network.flower.place_file import VARIABLE, read_place, write_place
 from fedkl.network.signatures import Verifier
 

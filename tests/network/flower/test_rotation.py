@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import keys
 from fedkl.network.flower import rotation
 from fedkl.network.flower.fleet import Fleet

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network.flower.serving import Serving
-from fedkl.runs import SERVING, is_served
+from fedkl.training.directory import SERVING, is_served
 
 NAME = "a" * 32
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE, runs, until
 
-from fedkl.errors import UserError
-from fedkl.network import asking, keys
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network import client_process, keys
+from fedkl.network.client_process import Place
 from fedkl.network.flower import place_file, supernode
 from fedkl.network.flower.node_log import Trouble
 from fedkl.network.flower.supernode import SuperNode
@@ -46,7 +46,7 @@ def node(tmp_path, monkeypatch):
         script.write_text(f"DO = {do!r}\n{FAKE}")
         monkeypatch.setattr(supernode, "_LAUNCH", (sys.executable, str(script)))
         place = Place(tmp_path / "state", 3)
-        asking.private_folder(place.folder)
+        client_process.private_folder(place.folder)
         node = SuperNode("127.0.0.1:9", place, tmp_path / "state" / "flower", ca, key)
         made.append(node)
         return node

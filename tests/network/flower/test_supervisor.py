@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network.client_process import Place
 from fedkl.network.flower import supervisor
 from fedkl.network.flower.node_log import Trouble
 from fedkl.network.flower.supernode import SuperNode

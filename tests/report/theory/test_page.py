@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.io import strict_json
 from fedkl.report.mathml import typeset
 from fedkl.report.theory import page as theory_page
 from fedkl.report.theory import write_theory_report
-from fedkl.runs import strict_json
 from fedkl.tabular.claims import CLAIMS, VACUOUS_FROM
 from fedkl.tabular.iteration import ALGORITHMS
 from fedkl.tabular.studies import OBJECTIVES, Sizes

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.state import Model, Task, Update, fresh
-from fedkl.learning.settings import CriticSettings, LearnerSettings
-from fedkl.learning.sharing import Sharing
+from fedkl.clients.records import Model, Task, Update, fresh
+from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.server.state import at_the_server
 from fedkl.worlds import PointTarget

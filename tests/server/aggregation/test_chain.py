@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.learning.statistics import Moments, correlation, pairs
 from fedkl.server.aggregation import (
     SGD,

@@ -5,8 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.arrays import size_in_bytes
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.io.arrays import size_in_bytes
 from fedkl.server.aggregation import SGD, Chain, Grouped, Mean, Median, MultiKrum, NoStep, Regions
 from fedkl.server.state import broadcast
 

@@ -8,7 +8,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build
 from fedkl.server.aggregation import (
     REDUCERS,
     GeometricMedian,
@@ -18,7 +19,6 @@ from fedkl.server.aggregation import (
     MultiKrum,
     TrimmedMean,
 )
-from fedkl.settings import build
 
 ALL = [
     Mean(),

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
 from fedkl.server.aggregation import (
     REDUCERS,
     Chain,
@@ -15,7 +16,6 @@ from fedkl.server.aggregation import (
     TrimmedMean,
     build_aggregation,
 )
-from fedkl.settings import setting
 
 
 def test_nothing_said_is_the_papers_mean():

@@ -4,9 +4,9 @@ import numpy as np
 import optax
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build
 from fedkl.server.aggregation import SGD, STEPS, Adam, NoStep, Yogi
-from fedkl.settings import build
 
 
 def follow(step, gradients):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build
 from fedkl.server.aggregation import TRANSFORMS, Clip
-from fedkl.settings import build
 
 KEY = jax.random.key(0)
 

@@ -6,7 +6,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.figure_eight import network as networks
 
 RING = 141.37  # 3 pi R / 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.figure_eight.placement import ALTERNATING, MIXED, autonomous, check
 
 

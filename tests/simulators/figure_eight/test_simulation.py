@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import Recipe, Seed, SimulatorError
 from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.figure_eight import simulation as module

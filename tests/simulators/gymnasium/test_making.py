@@ -8,7 +8,7 @@ import pytest
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.envs.registration import EnvSpec
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.gymnasium import making
 
 

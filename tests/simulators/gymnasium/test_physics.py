@@ -6,10 +6,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
-from fedkl.simulators.actuators import Numbers
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import Seed
 from fedkl.simulators.gymnasium.simulation import Environment, examine
+from fedkl.simulators.spaces import Numbers
 
 FACTORS = {"initial_low": 0.9, "initial_high": 1.2, "max_speed": 0.2}
 """What nominal values are multiplied by, if not by 0.8."""

@@ -4,14 +4,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.actuators import Numbers
 from fedkl.simulators.base import Recipe, Seed, step_each
 from fedkl.simulators.episodes import Job, run_job
 from fedkl.simulators.gymnasium import making
 from fedkl.simulators.gymnasium.simulation import Environment, examine
 from fedkl.simulators.pool import Workers
+from fedkl.simulators.spaces import Numbers
 
 IDS = [
     "CartPole-v1",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import SimulatorError, Step
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.worlds import WORLDS, Continuous
 from fedkl.worlds.classic import (
     Acrobot,

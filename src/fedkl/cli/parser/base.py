@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fedkl.cli import console
-from fedkl.texts import did_you_mean
+from fedkl.core.text import did_you_mean
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction["Parser"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedkl.cli.parser import shared
 from fedkl.cli.parser.base import Commands, adder
-from fedkl.runs.comparison import REFERENCES
+from fedkl.training.comparison import REFERENCES
 
 
 def add(commands: Commands) -> None:

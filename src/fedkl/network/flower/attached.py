@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-from fedkl.processes import die_with
+from fedkl.core.processes import die_with
 
 
 def main(parent: str, *command: str) -> None:

@@ -13,9 +13,9 @@ import threading
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkl.errors import UserError
-from fedkl.network import asking
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network import client_process
+from fedkl.network.client_process import Place
 from fedkl.network.flower import NO_ANSWER
 from fedkl.network.flower.place_file import read_place
 from fedkl.network.reasons import without_paths
@@ -75,7 +75,7 @@ def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
     try:
         return _awake(place, blob, seconds)
     except NoAnswerError:
-        asking.stop(place, seconds=0.5)
+        client_process.stop(place, seconds=0.5)
         raise
 
 
@@ -86,7 +86,7 @@ def _awake(place: Place, blob: bytes, seconds: float) -> bytes:
 
     def wait() -> None:
         try:
-            answers.append(asking.deliver(place, blob, seconds))
+            answers.append(client_process.deliver(place, blob, seconds))
         except Exception as error:
             answers.append(error)
 

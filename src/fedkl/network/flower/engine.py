@@ -11,19 +11,19 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fedkl.clients.state import ClientState, Model
+from fedkl.clients.records import ClientState, Model
 from fedkl.clients.work import Train, Work
-from fedkl.config import Config
+from fedkl.config.config import Config
+from fedkl.core.errors import StalledError, UserError
+from fedkl.core.text import counted
 from fedkl.engines.base import Failure, Job, Report, Words
-from fedkl.errors import StalledError, UserError
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.flower.carrier import Answer, LostError, Parcel
 from fedkl.network.flower.fleet import Fleet, Greeted
-from fedkl.network.requests import new_nonce, new_turn
+from fedkl.network.messages import new_nonce, new_turn
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
 from fedkl.network.wire import MessageError, shortened
-from fedkl.texts import counted
 
 R = TypeVar("R")
 

@@ -16,9 +16,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import keys
-from fedkl.network.flower import only_ours, secret
+from fedkl.network.flower import app_allowlist, secret
 
 if TYPE_CHECKING:
     from fedkl.network.flower import api_guard
@@ -36,8 +36,8 @@ COMMAND = (sys.executable, "-P", "-m", "fedkl.network.flower.entry")
 def main(arguments: list[str]) -> None:
     """Runs a command."""
     name = arguments[0]
-    if name in only_ours.MODULES:
-        only_ours.guard(name)
+    if name in app_allowlist.MODULES:
+        app_allowlist.guard(name)
     if name == SERVER:
         _guard_server()
     else:

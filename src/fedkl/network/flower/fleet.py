@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.keys import normalised
-from fedkl.network.replies import read_reply
+from fedkl.network.messages import read_reply
 from fedkl.network.wire import MessageError, shortened
 
 Tell = Callable[[str], None]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from fedkl.network.flower import api_guard, only_ours, secret, shim, zygote
+from fedkl.network.flower import api_guard, app_allowlist, secret, shim, zygote
 
 COMMAND = "flower-supernode"
 VITAL = "flower-superexec"
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> NoReturn:
     parent, folder, log = int(arguments[0]), Path(arguments[1]), Path(arguments[2])
     threads = threading.active_count()
     command = _load(COMMAND)
-    only_ours.guard(shim.APP)
+    app_allowlist.guard(shim.APP)
     commands = {shim.APP: _with_full_path(_load(shim.APP)), VITAL: _with_secret(_load(VITAL))}
     for name in LOADED_BY_APPS:
         importlib.import_module(name)

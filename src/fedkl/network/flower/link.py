@@ -14,14 +14,14 @@ from pathlib import Path
 
 import tomli_w
 
+from fedkl.core.errors import UserError
 from fedkl.engines.base import Report
-from fedkl.errors import UserError
-from fedkl.network import asking, sockets
+from fedkl.io import files
+from fedkl.network import client_process, sockets
 from fedkl.network.flower import entry, frames
 from fedkl.network.flower.carrier import RelayCarrier
+from fedkl.network.flower.environment import Scratch, surroundings
 from fedkl.network.flower.registering import CONNECTION, problems_in
-from fedkl.network.flower.surroundings import Scratch, surroundings
-from fedkl.runs import files
 
 APP = Path(__file__).parent / "app"
 STARTING = 60.0
@@ -73,7 +73,7 @@ class Link:
 
     def _introduce(self) -> None:
         """Tells Flower's commands where it is."""
-        asking.private_folder(self._folder)
+        client_process.private_folder(self._folder)
         connection: dict[str, object] = {"address": self.address}
         if self._keys is None:
             connection["insecure"] = True

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedkl.errors import UserError
-from fedkl.network import asking
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network import client_process
+from fedkl.network.client_process import Place
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.flower.supervisor import Supervisor
 from fedkl.network.sockets import NoAnswerError
@@ -42,7 +42,7 @@ class LocalClients:
             for node, supervisor in zip(self._nodes, self._supervisors, strict=True):
                 supervisor.start()
                 # While Flower starts: the first message finds JAX loaded.
-                asking.ensure(node.place)
+                client_process.ensure(node.place)
         except NoAnswerError as error:
             raise UserError(str(error)) from error
         self._thread.start()

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from fedkl.errors import UserError
-from fedkl.network.asking import Place
+from fedkl.core.errors import UserError
+from fedkl.network.client_process import Place
 from fedkl.network.signatures import Verifier
 
 VARIABLE = "FEDKL_PLACE"

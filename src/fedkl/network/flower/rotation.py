@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import checks, keys
 from fedkl.network.flower.fleet import Fleet
 from fedkl.network.flower.link import Link

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 
+from fedkl.io import files
 from fedkl.network.checks import parse_address
-from fedkl.runs import files
 
 HEADER = "fedkl-secret"
 """Of a request to Flower's API."""

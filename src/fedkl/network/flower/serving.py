@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from fedkl import trust
-from fedkl.errors import UserError
-from fedkl.network.requests import check_federation
+from fedkl.core.errors import UserError
+from fedkl.io import files, strict_toml
+from fedkl.network.messages import check_federation
 from fedkl.network.wire import MessageError
-from fedkl.runs import SERVING, files, strict_toml
+from fedkl.training import plugin_consent
+from fedkl.training.directory import SERVING
 
 HOST = "127.0.0.1"
 
@@ -52,7 +53,7 @@ class Serving(NamedTuple):
         table = self._asdict()
         table["keys"] = "" if self.keys is None else str(self.keys.resolve())
         files.write_atomically(run / SERVING, tomli_w.dumps(table).encode())
-        trust.remember_served(run)
+        plugin_consent.remember_served(run)
 
 
 def _checked(table: dict[str, Any]) -> Serving:

@@ -20,15 +20,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedkl.core.errors import UserError
 from fedkl.engines.base import Report
-from fedkl.errors import UserError
 from fedkl.network import LARGEST
 from fedkl.network.checks import address_of, parse_address
 from fedkl.network.flower import api_guard, entry, secret
+from fedkl.network.flower.app_allowlist import write_command
 from fedkl.network.flower.carrier import RelayCarrier
+from fedkl.network.flower.environment import start
 from fedkl.network.flower.link import STARTING, Link
-from fedkl.network.flower.only_ours import write_command
-from fedkl.network.flower.surroundings import start
 from fedkl.network.wire import shortened
 
 ENDING = 8.0

@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from fedkl.network import asking
-from fedkl.network.asking import Place
+from fedkl.network import client_process
+from fedkl.network.client_process import Place
 from fedkl.network.flower import secret, shim, zygote
+from fedkl.network.flower.environment import Scratch, start, surroundings
 from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.node_log import NodeLog, Trouble
 from fedkl.network.flower.place_file import VARIABLE, write_place
-from fedkl.network.flower.surroundings import Scratch, start, surroundings
 from fedkl.network.signatures import Verifier
 
 LOG = "supernode.log"
@@ -61,9 +61,9 @@ class SuperNode:
             UserError: the folder cannot be used.
         """
         self._end(0.0)
-        for name in (asking.REFUSED, asking.OVER):
+        for name in (client_process.REFUSED, client_process.OVER):
             (self.place.folder / name).unlink(missing_ok=True)
-        asking.private_folder(self._folder)
+        client_process.private_folder(self._folder)
         scratch = self._scratch.path
         write_place(scratch / "place.json", self.place, self._verifier())
         environment = surroundings(self._scratch.home)
@@ -99,13 +99,13 @@ class SuperNode:
     def refusal(self) -> str | None:
         """Why the client cannot take part in what the server does, if that was found out."""
         try:
-            return (self.place.folder / asking.REFUSED).read_text(encoding="utf-8")
+            return (self.place.folder / client_process.REFUSED).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def over(self) -> bool:
         """True if the server has said that its run is over."""
-        return (self.place.folder / asking.OVER).exists()
+        return (self.place.folder / client_process.OVER).exists()
 
     def answered(self) -> bool:
         """Whether the server has an answer to all that it has asked of the client, or will not get
@@ -115,7 +115,7 @@ class SuperNode:
     def stop(self) -> None:
         """Ends it, all that it started, and the client's resident process."""
         self._end(ENDING)
-        asking.stop(self.place, seconds=2)
+        client_process.stop(self.place, seconds=2)
 
     def __enter__(self) -> SuperNode:
         return self

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.network import status
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.status import Joined

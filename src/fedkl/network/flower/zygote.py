@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from fedkl.core.processes import die_with
 from fedkl.network import sockets
 from fedkl.network.flower import shim
-from fedkl.processes import die_with
 
 Commands = Mapping[str, Callable[[], object]]
 LOOKING = 0.5

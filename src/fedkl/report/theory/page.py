@@ -6,20 +6,18 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from fedkl.errors import UserError
-from fedkl.report.made import made_by, typed
-from fedkl.report.markup import Html, definitions, figure
+from fedkl.core.errors import UserError
+from fedkl.io import strict_json
+from fedkl.io.files import explain_os_errors, make_directory, write_atomically
+from fedkl.report.markup import Html, Page, definitions, figure, filled, made_by, typed
 from fedkl.report.mathml import typeset
 from fedkl.report.pictures import Picture, require_matplotlib, write_figures
-from fedkl.report.shell import Page, filled
 from fedkl.report.theory.answer import answer, notes
 from fedkl.report.theory.claims import claims
 from fedkl.report.theory.examples import examples
 from fedkl.report.theory.figures import draw_theory
 from fedkl.report.theory.method import drawn, method
 from fedkl.report.theory.record import record
-from fedkl.runs import explain_os_errors, strict_json, write_atomically
-from fedkl.runs.files import make_directory
 from fedkl.tabular.claims import CLAIMS
 from fedkl.tabular.studies import Sizes, study
 from fedkl.tabular.verification import check_counts, verify

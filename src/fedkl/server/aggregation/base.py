@@ -1,6 +1,6 @@
 """The three links of aggregation, each small, registered by name and replaceable by a plugin.
 
-The fields of a link are its settings (see `fedkl.settings.setting`); they appear in a config flat
+The fields of a link are its settings (see `fedkl.setting`); they appear in a config flat
 in the table `[aggregation]`, beside the names of the links. All of this runs on the server, on
 NumPy arrays in float64, outside of compiled code.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.registry import Registry
+from fedkl.core.registry import Registry
 
 REDUCERS = Registry("reducer")
 register_reducer = REDUCERS.register

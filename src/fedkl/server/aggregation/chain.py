@@ -19,8 +19,8 @@ import numpy as np
 import optax
 from jaxtyping import Float, PRNGKeyArray, PyTree
 
-from fedkl.clients.state import PARTS, Kind, Model, Update
-from fedkl.errors import UserError
+from fedkl.clients.records import PARTS, Kind, Model, Update
+from fedkl.core.errors import UserError
 from fedkl.learning.statistics import Moments, merge, pairs
 from fedkl.server.aggregation.base import Reducer, Step, Transform
 from fedkl.server.aggregation.reducers import Mean

@@ -14,14 +14,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.arrays import size_in_bytes
-from fedkl.clients.state import PARTS, Kind, Model, Update
-from fedkl.errors import UserError
+from fedkl.clients.records import PARTS, Kind, Model, Update
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
+from fedkl.io.arrays import size_in_bytes
 from fedkl.learning.statistics import Moments, merge
 from fedkl.server.aggregation.base import REDUCERS, Reducer, register_reducer
 from fedkl.server.aggregation.chain import Aggregated, Chain
 from fedkl.server.state import broadcast
-from fedkl.settings import setting
 
 
 @register_reducer

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
 from fedkl.server.aggregation.base import Reducer, register_reducer
-from fedkl.settings import setting
 
 
 @register_reducer

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedkl import settings
-from fedkl.errors import UserError
+from fedkl.core import settings
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
+from fedkl.core.text import did_you_mean
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS, Reducer, Step, Transform
 from fedkl.server.aggregation.chain import Aggregation, Chain
 from fedkl.server.aggregation.grouped import Grouped, Regions
-from fedkl.settings import setting
-from fedkl.texts import did_you_mean
 
 
 @dataclass(frozen=True)

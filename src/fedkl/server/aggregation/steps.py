@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import optax
 
+from fedkl.core.settings import setting
 from fedkl.server.aggregation.base import Step, register_step
-from fedkl.settings import setting
 
 
 @register_step

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from fedkl.core.settings import setting
 from fedkl.server.aggregation.base import Transform, register_transform
-from fedkl.settings import setting
 
 
 @register_transform

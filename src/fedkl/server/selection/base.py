@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
+from fedkl.core.registry import Registry
 from fedkl.heterogeneity.level import Level
-from fedkl.registry import Registry
 
 SELECTORS = Registry("selector")
 register_selector = SELECTORS.register

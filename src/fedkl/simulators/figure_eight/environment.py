@@ -13,10 +13,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from fedkl.drawing import FigureEightPicture
 from fedkl.simulators.base import Recipe, Seed, Step
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
+from fedkl.simulators.figure_eight.renderer import FigureEightPicture
 from fedkl.simulators.figure_eight.simulation import (
     MAX_ACCELERATION,
     OBSERVATIONS,

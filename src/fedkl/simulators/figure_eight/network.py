@@ -18,9 +18,8 @@ from xml.etree import ElementTree
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.caching import cache_folder
-from fedkl.errors import UserError
-from fedkl.runs.files import explain_os_errors, write_atomically
+from fedkl.core.errors import UserError
+from fedkl.io.files import cache_folder, explain_os_errors, write_atomically
 
 RADIUS = 30.0
 SPEED_LIMIT = 30.0

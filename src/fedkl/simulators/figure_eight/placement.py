@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 
 VEHICLES = 14
 ALTERNATING = "hrhrhrhrhrhrhr"
@@ -35,10 +35,10 @@ def check(placement: str) -> None:
         UserError: says what is wrong.
 
     Example:
-        >>> check("hhh")
+        >>> check("hhh")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        fedkl.errors.UserError: world.placement must have 14 letters, one for each vehicle, not 3
+        fedkl.core.errors.UserError: world.placement must have 14 letters, one for each vehicle, ...
     """
     if wrong := sorted(set(placement) - {"h", "r"}):
         raise UserError(

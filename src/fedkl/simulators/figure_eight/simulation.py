@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import multiply
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import Outcomes, Seed, SimulatorError, Step
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements

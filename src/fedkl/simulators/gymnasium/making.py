@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from fedkl.errors import UserError
+from fedkl.core.errors import UserError
 from fedkl.simulators.failures import in_a_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}

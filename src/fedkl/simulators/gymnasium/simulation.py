@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy import vdot
 
-from fedkl.errors import UserError
-from fedkl.simulators.actuators import Box, Numbers
+from fedkl.core.errors import UserError
 from fedkl.simulators.base import Outcomes, Seed, Step, step_each
 from fedkl.simulators.failures import failed
 from fedkl.simulators.gymnasium import making
@@ -19,7 +18,7 @@ from fedkl.simulators.gymnasium.distortion import WORDS, Distortion
 from fedkl.simulators.gymnasium.initial import Initial
 from fedkl.simulators.gymnasium.physics import Physics
 from fedkl.simulators.gymnasium.quantities import Quantity
-from fedkl.simulators.spaces import Sight, acting, actions_of
+from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
 
 
 class Facts(NamedTuple):

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkl.simulators.actuators import Box
+from fedkl.simulators.spaces import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
 from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
-from fedkl.worlds.words import About, Word, words_in
+from fedkl.worlds.parameters import About, Word, words_in
 
 TIMESTEP = 0.05
 

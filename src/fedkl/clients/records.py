@@ -1,0 +1,189 @@
+"""What a client is sent, what it keeps, and what it sends back; and who keeps which part.
+
+`PARTS` is the one place that says of each part of the model what it is; from that follows how it is
+checked, combined and stored:
+
+| kind | is | the server |
+|---|---|---|
+| network | the parameters of a network | checks how far it moved, transforms, reduces, steps |
+| moments | count, mean and squares of new data | checks them, merges them, keeps them in float64 |
+| coefficients | adaptive penalty coefficients | checks their bounds, reduces |
+| shared | what the algorithm broadcasts | hands the clients' messages to `Algorithm.gather` |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray, PyTree
+
+from fedkl.algorithms.base import Algorithm
+from fedkl.io.arrays import AnyArray, Array, mismatch, to_arrays
+from fedkl.learning import critic as critics
+from fedkl.learning import statistics
+from fedkl.learning.penalty import Coefficient
+from fedkl.learning.policy import MLP, Policy, personal_part, without
+from fedkl.learning.settings import FEDERATED, LOCAL, CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.statistics import Moments
+from fedkl.worlds.base import AnyWorld
+
+
+class Kind(Enum):
+    """What a part of the model is."""
+
+    NETWORK = "network"
+    MOMENTS = "moments"
+    COEFFICIENTS = "coefficients"
+    SHARED = "shared"
+
+
+PARTS = {
+    "policy": Kind.NETWORK,
+    "critic": Kind.NETWORK,
+    "observations": Kind.MOMENTS,
+    "rewards": Kind.MOMENTS,
+    "coefficients": Kind.COEFFICIENTS,
+    "shared": Kind.SHARED,
+}
+"""Every field of `Model`."""
+
+
+class Task(eqx.Module):
+    """All that is the same for every client and round: the world, the algorithm, the settings."""
+
+    world: AnyWorld
+    algorithm: Algorithm
+    learner: LearnerSettings
+    critic: CriticSettings
+
+    def coefficients(self) -> dict[str, Coefficient]:
+        """c2 and those of the algorithm."""
+        return self.learner.coefficients() | self.algorithm.coefficients()
+
+
+class Model(eqx.Module):
+    """What the server owns and sends to the selected clients.
+
+    A part that a config keeps on the clients is None here, and a part it shares is None in
+    `ClientState`; so are the parts of the policy that are personal.
+    """
+
+    policy: Policy
+    critic: MLP | None
+    observations: Moments | None
+    rewards: Moments | None
+    coefficients: dict[str, Float[AnyArray, ""]]
+    """The adaptive coefficients that the server averages (none unless configured)."""
+    shared: PyTree
+    """What the algorithm shares through the server."""
+
+
+class CriticState(NamedTuple):
+    """A critic that stays on its client, with its optimiser's state."""
+
+    critic: MLP
+    optimiser: PyTree
+
+
+class ClientState(eqx.Module):
+    """What one client remembers between the rounds it takes part in; nobody else sees it."""
+
+    coefficients: dict[str, Float[Array, ""]]
+    """c2 and whatever the algorithm adapts (c1 for FedKL)."""
+    step_scale: Float[Array, ""]
+    """Factor on the policy's step size; below 1 after the guard acted."""
+    iterations: Int[Array, ""]
+    """Local iterations this client has finished in its life."""
+    critic: CriticState | None
+    observations: Moments | None
+    rewards: Moments | None
+    personal: Policy | None
+    """The part of the policy that is this client's alone."""
+    own: PyTree
+    """What the algorithm keeps on a client."""
+
+
+class Update(eqx.Module):
+    """What a client sends back: its model, where the moments hold its new data only."""
+
+    model: Model
+    """Without `shared`, for which there is the message."""
+    weight: Float[AnyArray, ""]
+    """l_k: the steps this client trained on in the round."""
+    message: PyTree
+    """What the algorithm has to say to its server's side."""
+
+
+Metrics = dict[str, Any]
+
+
+def fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
+    """The model and every client's state before the first round, as NumPy arrays."""
+    return jax.device_get(_fresh(task, sharing, key))
+
+
+@partial(jax.jit, static_argnames="sharing")
+def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
+    policy_key, critic_key = jax.random.split(key)
+    policy = Policy(task.world, task.learner, policy_key)
+    critic = critics.new_critic(task.world, task.critic, critic_key)
+    own_critic = CriticState(critic, critics.optimiser(task.critic).init(critic))
+    observations = statistics.empty(
+        task.world.observation_size, products=task.algorithm.needs_covariance
+    )
+    rewards = statistics.empty()
+    coefficients = first_coefficients(task)
+    personal = personal_part(policy, sharing.personal)
+    sent = without(policy, personal)
+
+    def where(place: str, wanted: str, thing: PyTree) -> PyTree:
+        return thing if place == wanted else None
+
+    model = Model(
+        policy=sent,
+        critic=where(sharing.critic, FEDERATED, critic),
+        observations=where(sharing.observations, FEDERATED, observations),
+        rewards=where(sharing.rewards, FEDERATED, rewards),
+        coefficients={
+            name: coefficients[name]
+            for name, c in task.coefficients().items()
+            if c.across_rounds == "averaged"
+        },
+        shared=task.algorithm.shared(sent),
+    )
+    client = ClientState(
+        coefficients=coefficients,
+        step_scale=jnp.ones(()),
+        iterations=jnp.zeros((), jnp.int32),
+        critic=where(sharing.critic, LOCAL, own_critic),
+        observations=where(sharing.observations, LOCAL, observations),
+        rewards=where(sharing.rewards, LOCAL, rewards),
+        personal=personal,
+        own=task.algorithm.own(sent),
+    )
+    return model, client
+
+
+def first_coefficients(task: Task) -> dict[str, Float[Array, ""]]:
+    """The coefficients as they start."""
+    return {name: jnp.asarray(c.first, jnp.float32) for name, c in task.coefficients().items()}
+
+
+def problem_with_state(before: ClientState, after: ClientState) -> str | None:
+    """Why a client must not keep a new state, or None if it may.
+
+    A number in it that is not finite would spoil all its later rounds.
+    """
+    kept = to_arrays(after)
+    if problem := mismatch(to_arrays(before), kept):
+        return f"state.{problem}"
+    for name, array in kept.items():
+        if not np.all(np.isfinite(array)):
+            return f"state.{name} is not finite"
+    return None

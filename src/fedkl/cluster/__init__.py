@@ -1,1 +1,0 @@
-"""Beyond one machine: simulation and comparisons on a Ray cluster."""

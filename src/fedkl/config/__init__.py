@@ -1,0 +1,1 @@
+"""A run's config and the presets: read, checked, resolved."""

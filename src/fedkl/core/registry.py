@@ -1,0 +1,97 @@
+"""What a config can ask for by name: algorithms, worlds, links of the server; ours and others'."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from typing import Any, TypeVar
+
+from fedkl.core.errors import UserError
+from fedkl.core.text import did_you_mean
+
+T = TypeVar("T", bound=type)
+
+
+def require_known(kind: str, name: str, known: Collection[str], field: str = "") -> None:
+    """Refuse a name that nothing of its kind has.
+
+    Args:
+        kind: of what.
+        name: that was given.
+        known: the names there are.
+        field: the setting that asks for it, for the message.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if name not in known:
+        where, hint = f"{field}: " if field else "", did_you_mean(str(name), known)
+        there_is = ", ".join(known)
+        raise UserError(f"{where}there is no {kind} '{name}'{hint}; there is: {there_is}")
+
+
+class Registry:
+    """Maps the `name` of a class to the class.
+
+    Example:
+        >>> shapes = Registry("shape")
+        >>> @shapes.register
+        ... class Circle:
+        ...     name = "circle"
+        >>> shapes["circle"].__name__
+        'Circle'
+        >>> shapes["square"]
+        Traceback (most recent call last):
+        ...
+        fedkl.core.errors.UserError: there is no shape 'square'; there is: circle
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._classes: dict[str, tuple[Any, Any]] = {}
+        """The class of each name, and the module that registered it."""
+
+    def register(self, cls: T) -> T:
+        """Adds a class under its `name`.
+
+        A file that is run again (an edited plugin, a cell of a notebook) replaces what it
+        registered.
+
+        Raises:
+            UserError: the class has no name, or another class has it.
+        """
+        name = getattr(cls, "name", None)
+        if not isinstance(name, str):
+            raise UserError(f"{_home(cls)} needs a `name` to be registered as a {self.kind}")
+        module = sys.modules.get(cls.__module__)
+        known, before = self._classes.get(name, (cls, None))
+        again = module is not before or cls.__module__ == "__main__"
+        if known is not cls and not (again and _home(known) == _home(cls)):
+            raise UserError(
+                f"there are two {self.kind}s named '{name}': {_home(known)} and {_home(cls)}"
+            )
+        self._classes[name] = (cls, module)
+        return cls
+
+    def __getitem__(self, name: str) -> Any:
+        return self.find(name)
+
+    def find(self, name: str, field: str = "") -> Any:
+        """The class of that name.
+
+        Args:
+            name: as registered.
+            field: the setting that asks for it, for the message.
+
+        Raises:
+            UserError: there is none.
+        """
+        require_known(self.kind, name, list(self), field)
+        return self._classes[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._classes))
+
+
+def _home(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,1 @@
+"""Many runs that belong together: compare, tune, reproduce the paper; and who trains them."""

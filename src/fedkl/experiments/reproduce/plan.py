@@ -1,0 +1,247 @@
+"""A directory of experiments: ordinary runs side by side, then a figure, a table and verdicts.
+
+reproduce.toml               the plan; a directory that has it holds experiments
+EXPERIMENT-CASE-seedS/       a run for each case and each seed
+NAME.csv, NAME.png, NAME.svg, NAME.md   at the end, of each experiment
+
+An experiment that judges runs of another finds them here, too, so each is trained once. A run that
+the plan asks for and that is not there yet, because the table of experiments has grown, is made
+when the directory is resumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from fedkl.config import config
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build, setting
+from fedkl.experiments import compare, workers
+from fedkl.experiments.compare import refuse_seen_seeds
+from fedkl.experiments.reproduce import EXPERIMENTS
+from fedkl.experiments.reproduce.experiment import FIRST_SEED, Case, Experiment, Finding
+from fedkl.experiments.reproduce.judges import JUDGES
+from fedkl.experiments.reproduce.quick import with_pointers
+from fedkl.experiments.reproduce.results import Row, row_of, table_path
+from fedkl.experiments.reproduce.text import as_csv, finding_text
+from fedkl.io import strict_toml
+from fedkl.io.files import write_atomically
+from fedkl.io.locks import lock_directory
+from fedkl.report.pictures import save_figure
+from fedkl.training.directory import RunDirectory
+
+ALL = "all"
+_PLAN = "reproduce.toml"
+
+
+class Run(NamedTuple):
+    """One of the runs of a plan."""
+
+    path: Path
+    case: Case
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run."""
+
+    experiment: str = setting("", "which", choices=(*EXPERIMENTS, ALL))
+    jobs: int = setting(1, "how many runs go on at a time", low=1)
+    quick: bool = setting(False, "cut down to minutes")
+    seeds: int = setting(0, "of each case at the most; 0: as many as the table says", low=0)
+    rounds: int = setting(0, "of each run; 0: as many as the table says", low=0)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Changed in all runs, by dotted name."""
+    known: tuple[str, ...] = setting((), "runs that are left out: their tables are there already")
+
+    @property
+    def full(self) -> bool:
+        """Whether its runs are those of the table, all or some, and can stand for the paper's."""
+        return not (self.quick or self.rounds or self.settings)
+
+    def experiments(self) -> list[Experiment]:
+        """The experiments, cut down as the plan says."""
+        names = [*EXPERIMENTS] if self.experiment == ALL else [self.experiment]
+        return [self._cut(EXPERIMENTS[name]) for name in names]
+
+    def _cut(self, whole: Experiment) -> Experiment:
+        kept = whole.quickly() if self.quick else whole
+        cases = [
+            case._replace(rounds=self.rounds or case.rounds, seeds=case.seeds[: self.seeds or None])
+            for case in kept.cases
+        ]
+        return dataclasses.replace(kept, cases=cases)
+
+    def runs(self, path: Path) -> list[Run]:
+        """The runs, each once, in the order in which they are trained.
+
+        Tier by tier, the first three seeds of all groups before the others, and in a group seed by
+        seed.
+        """
+        found: dict[Path, Run] = {}
+        for experiment in self.experiments():
+            for group in dict.fromkeys((c.experiment, c.group) for c in experiment.cases):
+                cases = [c for c in experiment.cases if (c.experiment, c.group) == group]
+                for seed in dict.fromkeys(s for case in cases for s in case.seeds):
+                    for case in (case for case in cases if seed in case.seeds):
+                        place = path / run_name(case, seed)
+                        if place.name not in self.known:
+                            found.setdefault(place, Run(place, case, seed))
+        return sorted(found.values(), key=lambda run: (run.case.tier, run.seed >= FIRST_SEED + 3))
+
+    def without_known(self, results: Path) -> Plan:
+        """The plan for what is not in `results` yet.
+
+        Raises:
+            UserError: everything is.
+        """
+        runs = self.runs(Path())
+        known = [run for run in runs if table_path(results, run.case, run.seed).is_file()]
+        if len(known) == len(runs):
+            raise UserError(f"nothing is missing: {results} has the tables of all these runs")
+        return dataclasses.replace(self, known=tuple(run.path.name for run in known))
+
+    def configure(self, case: Case, seed: int) -> config.Config:
+        """The config of a run.
+
+        Raises:
+            UserError: a setting that was given is wrong.
+        """
+        settings = {"federation.rounds": case.rounds} | {**case.settings, **self.settings}
+        federation = config.preset(case.preset, case.algorithm, seed, settings)
+        return compare.MAKE[case.reference](federation) if case.reference else federation
+
+
+def run_name(case: Case, seed: int) -> str:
+    """The name of a run's directory."""
+    return f"{case.experiment}-{case.name}-seed{seed}"
+
+
+def is_reproduction(path: Path) -> bool:
+    """Whether a directory holds experiments."""
+    return (path / _PLAN).is_file()
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a directory.
+
+    Raises:
+        UserError: the file cannot be read, or is not a plan.
+    """
+    file = path / _PLAN
+    values = strict_toml.read(file)
+    settings = values.pop("settings", {})
+    if not isinstance(settings, dict):
+        raise UserError(f"{file}.settings must be a table, not {settings!r}")
+    plan: Plan = build(Plan, values, str(file))
+    return dataclasses.replace(plan, settings=settings)
+
+
+def create(path: Path, plan: Plan) -> None:
+    """Makes the directory with all its runs at round 0.
+
+    Args:
+        path: a directory that does not exist or is empty.
+        plan: what is run.
+
+    Raises:
+        UserError: a config is wrong, its settings were chosen on a seed of the plan, or nothing
+            would be measured where that is what is judged (nothing is written then), or the
+            directory exists.
+    """
+    runs = plan.runs(path)
+    configs = {run.path.name: plan.configure(run.case, run.seed) for run in runs}
+    refuse_seen_seeds(configs.values(), {run.seed for run in runs})
+    if plan.settings.get("heterogeneity.every") == 0:
+        raise UserError("heterogeneity.every must not be 0: what is measured makes the figure")
+    mappings = {name: config.mapping() for name, config in configs.items()}
+    values = dataclasses.asdict(plan)
+    text = tomli_w.dumps(values)
+    workers.create(path, mappings, lambda aside: write_atomically(aside / _PLAN, text.encode()))
+
+
+def add_missing(path: Path, plan: Plan) -> None:
+    """Makes the runs that the plan asks for and that are not there yet, and checks the others.
+
+    Raises:
+        UserError: a run is not what the plan says.
+    """
+    for run in plan.runs(path):
+        mapping = plan.configure(run.case, run.seed).mapping()
+        if not (run.path / "config.toml").is_file():
+            RunDirectory.create(run.path, mapping)
+            continue
+        _require_same(run.path, mapping)
+
+
+def _require_same(run: Path, wanted: Mapping[str, Any]) -> None:
+    """Refuses a run whose config is not the plan's; what its version had not is no difference."""
+    there = RunDirectory(run).config()
+    for key, value in there.items():
+        if key == "preset":
+            continue
+        entries = value if isinstance(value, dict) else {"": value}
+        asked = wanted.get(key) if isinstance(value, dict) else {"": wanted.get(key)}
+        for name, entry in entries.items():
+            if not isinstance(asked, dict) or asked.get(name) != entry:
+                dotted = f"{key}.{name}".rstrip(".")
+                raise UserError(
+                    f"{run} is not the run that the plan says: its {dotted} is {entry!r}"
+                )
+
+
+def tables_of(runs: Sequence[Run]) -> dict[str, dict[int, list[Row]]]:
+    """The tables of runs, by case and seed."""
+    tables: dict[str, dict[int, list[Row]]] = {}
+    for run in runs:
+        log = RunDirectory(run.path).metrics.read()
+        tables.setdefault(run.case.name, {})[run.seed] = [row_of(record) for record in log]
+    return tables
+
+
+def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, Finding]:
+    """Trains what is left, and writes what came out.
+
+    Args:
+        path: the directory.
+        plan: its plan.
+        train: trains them, `plan.jobs` at a time where they are processes here.
+
+    Returns:
+        What each experiment came to, by name; nothing if some of its runs are elsewhere.
+
+    Raises:
+        UserError: a run could not be finished (the others were), nothing was measured, or a file
+            not be written.
+    """
+    with lock_directory(path):
+        runs = plan.runs(path)
+        train([run.path for run in runs], plan.jobs)
+        findings: dict[str, Finding] = {}
+        if plan.known:
+            return findings
+        for experiment in plan.experiments():
+            own = {(case.experiment, case.name) for case in experiment.cases}
+            tables = tables_of([run for run in runs if (run.case.experiment, run.case.name) in own])
+            finding = JUDGES[experiment.judge](experiment, tables)
+            if plan.quick:
+                finding = with_pointers(experiment, tables, finding)
+            write_finding(path, experiment, finding)
+            findings[experiment.name] = finding
+    return findings
+
+
+def write_finding(path: Path, experiment: Experiment, finding: Finding) -> None:
+    """Writes a finding's table, text and figure into a directory."""
+    stem = path / experiment.name
+    write_atomically(stem.with_suffix(".csv"), as_csv(finding.rows))
+    write_atomically(stem.with_suffix(".md"), finding_text(experiment, finding).encode())
+    for suffix in (".png", ".svg"):
+        save_figure(stem.with_suffix(suffix), finding.draw)

@@ -1,0 +1,319 @@
+"""Tuning: successive halving over a grid, its directory, and what it leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, Protocol
+
+import tomli_w
+
+from fedkl.config.config import Config
+from fedkl.core.errors import UserError
+from fedkl.core.settings import build, setting
+from fedkl.experiments import workers
+from fedkl.experiments.grid import Candidate
+from fedkl.io import strict_json, strict_toml
+from fedkl.io.files import write_atomically
+from fedkl.io.locks import lock_directory
+from fedkl.training.metrics import MetricsLog
+
+_PLAN = "tune.toml"
+HALVINGS = 2
+"""Where nobody says otherwise, and there are enough rounds and candidates."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried, and for how long."""
+
+    preset: str = setting("", "what the runs are made from; an absolute path if it is a file")
+    algorithm: str = setting("", "the algorithm whose settings are chosen")
+    plugins: tuple[str, ...] = setting((), "files that --plugin gave")
+    settings: tuple[str, ...] = setting((), "what all candidates share, as --set gave it")
+    seeds: tuple[int, ...] = setting((), "the seeds each candidate is trained with", low=0)
+    rungs: tuple[int, ...] = setting(
+        (), "rounds after which the better half goes on; the last: all", low=1
+    )
+    evaluated_every: int = setting(1, "evaluation.every of all candidates", low=1)
+    jobs: int = setting(1, "how many runs go on at a time", low=1)
+    candidates: tuple[Candidate, ...] = ()
+
+    def name_of(self, candidate: int, seed: int) -> str:
+        """The name of a run's directory; names sort as numbers do."""
+        digits = len(str(len(self.candidates) - 1))
+        return f"{candidate:0{digits}d}-seed{seed}"
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds all runs together take, if none stalls."""
+        total, left, before = 0, len(self.candidates), 0
+        for rung in self.rungs:
+            total += left * (rung - before)
+            left, before = half(left), rung
+        return total * len(self.seeds)
+
+
+def half(candidates: int) -> int:
+    """How many candidates of a rung go on."""
+    return math.ceil(candidates / 2)
+
+
+def rungs(rounds: int, halvings: int | None, candidates: int, every: int) -> tuple[int, ...]:
+    """The rounds after which candidates are judged.
+
+    Args:
+        rounds: how far the last ones go.
+        halvings: how often the worse half is dropped; None: `HALVINGS`, fewer where the rounds or
+            the candidates are too few.
+        candidates: how many there are.
+        every: rounds between evaluations.
+
+    Raises:
+        UserError: that many halvings need more rounds.
+
+    Example:
+        >>> rungs(200, None, 8, 1)
+        (50, 100, 200)
+    """
+    if halvings is None:
+        halvings = HALVINGS
+        while halvings and (rounds >> halvings < every or candidates <= 2 ** (halvings - 1)):
+            halvings -= 1
+    if halvings and rounds >> halvings < every:
+        raise UserError(
+            f"{rounds} rounds are too few for {halvings} halvings: candidates would first be "
+            f"judged after round {rounds >> halvings}, before anything is evaluated "
+            f"(evaluation.every = {every})"
+        )
+    return tuple(rounds >> left for left in range(halvings, -1, -1))
+
+
+def is_tuning(path: Path) -> bool:
+    """Whether a directory holds a tuning."""
+    return (path / _PLAN).is_file()
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Makes a directory a tuning, all at once."""
+    write_atomically(path / _PLAN, tomli_w.dumps(dataclasses.asdict(plan)).encode())
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a tuning's directory.
+
+    Raises:
+        UserError: the file cannot be read, or is not a plan.
+    """
+    file = path / _PLAN
+    values = strict_toml.read(file)
+    candidates = values.pop("candidates", None)
+    if not isinstance(candidates, list) or not all(isinstance(c, dict) for c in candidates):
+        raise UserError(f"{file}.candidates must be a list of tables, not {candidates!r}")
+    plan: Plan = build(Plan, values, str(file))
+    for name, entries in (
+        ("candidates", candidates),
+        ("seeds", plan.seeds),
+        ("rungs", plan.rungs),
+    ):
+        if not entries:
+            raise UserError(f"{file}.{name} must not be empty")
+    return dataclasses.replace(plan, candidates=tuple(candidates))
+
+
+_LAST = 3
+"""Evaluations that a score is the mean of: one alone is noisy."""
+
+
+class Rung(NamedTuple):
+    """The candidates that came to a round."""
+
+    round: int
+    scores: dict[int, tuple[float, ...]]
+    """Of each candidate, by its number: for each seed; minus infinity where there is none."""
+
+
+def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]) -> None:
+    """Makes the tuning's directory with all its runs at round 0.
+
+    Args:
+        path: a directory that does not exist or is empty.
+        plan: what is tried.
+        configure: the config of a candidate and a seed.
+
+    Raises:
+        UserError: a config is wrong (nothing is written then), or the directory exists.
+    """
+    configs = {
+        plan.name_of(number, seed): configure(candidate, seed).mapping()
+        for number, candidate in enumerate(plan.candidates)
+        for seed in plan.seeds
+    }
+    workers.create(path, configs, lambda aside: write_plan(aside, plan))
+
+
+def go_on(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
+    """Runs what is left.
+
+    Args:
+        path: the tuning's directory.
+        plan: its plan.
+        train: trains them, `plan.jobs` at a time where they are processes here.
+
+    Returns:
+        Every rung, the last one with those that came to the end.
+
+    Raises:
+        UserError: a run could not be trained as far as it should; the others of its rung were.
+    """
+    result: list[Rung] = []
+    left = [*range(len(plan.candidates))]
+    with lock_directory(path):
+        for round in plan.rungs:
+            # Seed by seed, as in a comparison.
+            runs = [path / plan.name_of(number, seed) for seed in plan.seeds for number in left]
+            until = None if round == plan.rungs[-1] else round
+            train(runs, plan.jobs, until)
+            rung = Rung(round, {number: _scores(path, plan, number, round) for number in left})
+            left = sorted(best(rung)[: half(len(left))])
+            result.append(rung)
+    return result
+
+
+def best(rung: Rung) -> list[int]:
+    """The candidates of a rung, the best first; of equals the earlier."""
+    return sorted(rung.scores, key=lambda number: (-fmean(rung.scores[number]), number))
+
+
+def score(records: Sequence[Mapping[str, Any]], until: int, plan: Plan) -> float:
+    """How well a run did up to a round: the mean of its last three evaluations.
+
+    A return that is not a number counts as minus infinity, as does none at all.
+    """
+    last = plan.rungs[-1]
+    returns = [
+        -math.inf if record["return_mean"] is None else float(record["return_mean"])
+        for record in records
+        if record["round"] <= until
+        and (record["round"] % plan.evaluated_every == 0 or record["round"] == last)
+    ]
+    return fmean(returns[-_LAST:]) if returns else -math.inf
+
+
+def records_of(path: Path, plan: Plan, candidate: int) -> list[list[dict[str, Any]]]:
+    """A candidate's logs, one for each seed."""
+    names = [plan.name_of(candidate, seed) for seed in plan.seeds]
+    return [MetricsLog(path / name / "metrics.jsonl").read() for name in names]
+
+
+def _scores(path: Path, plan: Plan, candidate: int, until: int) -> tuple[float, ...]:
+    return tuple(score(records, until, plan) for records in records_of(path, plan, candidate))
+
+
+TRIED = "tuning.json"
+BEST = "best.toml"
+
+
+class Tried(NamedTuple):
+    """A candidate, and what it came to."""
+
+    number: int
+    settings: Candidate
+    rungs: dict[int, tuple[float, ...]]
+    """The score with each seed after each round that it was judged at."""
+    rounds: list[int]
+    """Trained with each seed."""
+    env_steps: list[int]
+    """Spent with each seed."""
+
+    @property
+    def means(self) -> dict[int, float]:
+        """The mean score over seeds after each round that it was judged at."""
+        return {round: fmean(scores) for round, scores in self.rungs.items()}
+
+
+def tried(path: Path, plan: Plan, rungs: Sequence[Rung]) -> list[Tried]:
+    """All candidates, in the order of the grid."""
+    result = []
+    for number, settings in enumerate(plan.candidates):
+        last = [records[-1] for records in records_of(path, plan, number)]
+        scores = {rung.round: rung.scores[number] for rung in rungs if number in rung.scores}
+        rounds = [record["round"] for record in last]
+        result.append(
+            Tried(number, settings, scores, rounds, [record["env_steps"] for record in last])
+        )
+    return result
+
+
+def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list[Tried]) -> Tried:
+    """Writes tuning.json, and returns the winner.
+
+    Raises:
+        UserError: there is none, because no candidate that came to the end has a score.
+    """
+    winner = all_of_them[best(rungs[-1])[0]]
+    there_is_one = math.isfinite(winner.means[plan.rungs[-1]])
+    everything = {
+        "preset": plan.preset,
+        "algorithm": plan.algorithm,
+        "settings": plan.settings,
+        "plugins": plan.plugins,
+        "seeds": plan.seeds,
+        "rungs": plan.rungs,
+        "env_steps": sum(sum(one.env_steps) for one in all_of_them),
+        "best": winner.number if there_is_one else None,
+        "candidates": [
+            {
+                "number": one.number,
+                "settings": one.settings,
+                "rungs": [
+                    {"round": round, "score": one.means[round], "score_per_seed": scores}
+                    for round, scores in one.rungs.items()
+                ],
+                "dropped": len(one.rungs) < len(rungs),
+                "rounds_per_seed": one.rounds,
+                "env_steps_per_seed": one.env_steps,
+            }
+            for one in all_of_them
+        ],
+    }
+    write_atomically(path / TRIED, strict_json.encode(everything, indent=2) + b"\n")
+    if not there_is_one:
+        raise UserError(f"no candidate's returns are finite to the end; see {path / TRIED}")
+    return winner
+
+
+class Origin(Protocol):
+    """What settings were chosen from."""
+
+    @property
+    def preset(self) -> str: ...
+    @property
+    def plugins(self) -> tuple[str, ...]: ...
+    @property
+    def seeds(self) -> tuple[int, ...]: ...
+
+
+def write_best(path: Path, origin: Origin, algorithm: str, settings: Candidate) -> Path:
+    """Writes best.toml into a directory.
+
+    Args:
+        path: the directory.
+        origin: what the settings were chosen from.
+        algorithm: whose they are.
+        settings: what was chosen.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        group, name = key.split(".")
+        groups.setdefault(group, {})[name] = value
+    content: dict[str, Any] = {"extends": [origin.preset]}
+    if origin.plugins:
+        content["plugins"] = origin.plugins
+    content |= {"tuned_on": origin.seeds, "per_algorithm": {algorithm: groups}}
+    write_atomically(path / BEST, tomli_w.dumps(content).encode())
+    return path / BEST

@@ -1,0 +1,280 @@
+"""Ordinary runs side by side in one directory, trained by workers.
+
+All are made before the first one starts, and a worker is little more than `fedkl resume RUN`. So
+whatever consists of such runs goes on where it was stopped, killed or unplugged, and no run depends
+on which others ran beside it, nor on where it ran: in a process on this machine, or on a cluster
+(`fedkl.experiments.ray_runs`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TextIO
+
+from fedkl.core.errors import STALLED, UserError
+from fedkl.core.processes import cores
+from fedkl.io import files
+from fedkl.io.files import explain_os_errors
+from fedkl.io.progress import number
+from fedkl.training import plugin_consent
+from fedkl.training.directory import RunDirectory
+from fedkl.training.records import is_number
+
+PLANS = {
+    "compare.toml": "a comparison",
+    "reproduce.toml": "an experiment",
+    "tune.toml": "a tuning",
+    "tune-d-global.toml": "a measurement of d_global",
+}
+"""The file that makes a directory what it is."""
+LOG = "worker.log"
+"""Of a run: what its worker has to say."""
+
+
+class Worker(Protocol):
+    """Trains a run; a process is one."""
+
+    def poll(self) -> int | None:
+        """Its exit code, as of a process; None while the run goes on."""
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+
+    def wait(self) -> int:
+        """Waits until it has."""
+
+
+class Place(Protocol):
+    """Where runs are trained."""
+
+    def at_once(self, runs: int) -> int:
+        """How many of so many runs go on at a time."""
+
+    def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
+        """Goes on with a run.
+
+        Args:
+            run: its directory.
+            slot: its place among those that go on at a time, from 0.
+            slots: how many go on at a time.
+            until: the round after which to stop; None: the last one.
+        """
+
+
+class Processes:
+    """Worker processes on this machine, each on cores of its own."""
+
+    def __init__(self, jobs: int) -> None:
+        """Args:
+        jobs: how many there are at a time.
+        """
+        self._jobs = jobs
+
+    def at_once(self, runs: int) -> int:
+        """As many as was said."""
+        return self._jobs
+
+    def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
+        """A worker process; its output goes to a file of the run."""
+        where = ",".join(map(str, sorted(_cores_of(slot, slots))))
+        stop = [] if until is None else [str(until)]
+        worker = [sys.executable, "-P", "-m", "fedkl.cli.worker"]
+        with open_log(run) as log:
+            return subprocess.Popen(
+                [*worker, str(run), where, str(os.getpid()), *stop],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+
+def open_log(run: Path) -> TextIO:
+    """The file for what a run's worker has to say, open to add to it.
+
+    Raises:
+        UserError: it cannot be written, or is a link or a pipe.
+    """
+    path = run / LOG
+    with explain_os_errors("write", path):
+        return os.fdopen(files.open_to_write(path, append=True), "a", encoding="utf-8")
+
+
+def create(
+    path: Path, configs: Mapping[str, Mapping[str, Any]], write_plan: Callable[[Path], None]
+) -> None:
+    """Makes a directory with all its runs at round 0.
+
+    Args:
+        path: a directory that does not exist or is empty.
+        configs: the name of each run, and its config as TOML can hold it.
+        write_plan: writes one of `PLANS` into the directory.
+
+    Raises:
+        UserError: the directory exists.
+    """
+    with explain_os_errors("create", path):
+        for file, kind in PLANS.items():
+            if (path / file).is_file():
+                command = f"fedkl resume {shlex.quote(str(path))}"
+                raise UserError(f"{path} holds {kind} already; go on with it by `{command}`")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path} exists and is not empty; give a new directory")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Made aside and renamed, so that all runs are there or none.
+        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        aside.mkdir()
+    try:
+        for name, config in configs.items():
+            plugin_consent.remember(config)
+            RunDirectory.create(aside / name, config)
+        write_plan(aside)
+        with explain_os_errors("create", path):
+            aside.rename(path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+class RoundCounter:
+    """Counts the rounds that runs have finished; each time only what is new is read."""
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        """Args:
+        runs: their directories.
+        """
+        self._logs = {run / "metrics.jsonl": (0, 0) for run in runs}
+        """Of each log, how far it was read, and the lines up to there."""
+
+    def __call__(self) -> int:
+        """How many rounds all runs together have finished."""
+        for log, (read, lines) in self._logs.items():
+            if not log.is_file():
+                continue
+            with log.open("rb") as stream:
+                if os.fstat(stream.fileno()).st_size < read:  # it was resumed from before that
+                    read = lines = 0
+                stream.seek(read)
+                new = stream.read()
+            self._logs[log] = read + len(new), lines + new.count(b"\n")
+        return sum(lines for _, lines in self._logs.values())
+
+
+class Trainer(NamedTuple):
+    """Trains what is left of runs: where, and who is told."""
+
+    show: Callable[[str], None]
+    """Is told in a line of every run that starts or ends."""
+    tick: Callable[[], None]
+    """Is called a few times a second while runs go on."""
+    place: Place | None = None
+    """None: in processes here."""
+
+    def __call__(self, runs: Sequence[Path], jobs: int, until: int | None = None) -> None:
+        """As `run_all` does it.
+
+        Args:
+            runs: their directories.
+            jobs: how many processes there are at a time, if there is no other place.
+            until: the round after which to stop; None: the last one.
+        """
+        run_all(runs, self.place or Processes(jobs), self.show, self.tick, until)
+
+
+def run_all(
+    runs: Sequence[Path],
+    place: Place,
+    show: Callable[[str], None],
+    tick: Callable[[], None],
+    until: int | None = None,
+) -> None:
+    """Trains what is left of runs that lie in one directory.
+
+    Args:
+        runs: their directories.
+        place: where they are trained.
+        show: is told in a line of every run that starts or ends.
+        tick: is called a few times a second while runs go on.
+        until: the round after which to stop; None: the last one.
+
+    Raises:
+        UserError: a run could not be finished; the others were. Or one lies elsewhere.
+    """
+    for run in runs:
+        files.refuse_link(run)
+    waiting = [run for run in runs if not _is_there(run, until)]
+    total, failed = len(waiting), []
+    slots = place.at_once(total)
+    with _workers() as working:
+        while waiting or working:
+            while waiting and len(working) < slots:
+                free = set(range(slots)) - {slot for slot, _ in working.values()}
+                run, slot = waiting.pop(0), min(free)
+                working[place.start(run, slot, slots, until)] = (slot, run)
+                show(f"{run.name} started")
+            time.sleep(0.2)
+            tick()
+            for worker in list(working):
+                if (code := worker.poll()) is None:
+                    continue
+                _, run = working.pop(worker)
+                ended = total - len(waiting) - len(working)
+                if code not in (0, STALLED):
+                    failed.append(run)
+                show(f"{run.name} {_outcome(code, run)} ({ended}/{total})")
+    if failed:
+        names = ", ".join(run.name for run in failed)
+        command = f"fedkl resume {shlex.quote(str(failed[0].parent))}"
+        raise UserError(f"not finished: {names}; see {LOG} there, then `{command}`")
+
+
+def _is_there(run: Path, until: int | None) -> bool:
+    """Whether a run has ended, or has come as far as it should."""
+    if (run / "summary.json").exists():
+        return True
+    # A record whose checkpoint was lost is made again, the same, when the run goes on.
+    return until is not None and RunDirectory(run).metrics.require_rounds() >= until
+
+
+def _outcome(code: int, run: Path) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    if code:
+        lines = (run / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        word = "ended" if code == STALLED else "failed"
+        return f"{word}: {lines[-1] if lines else f'exit code {code}'}"
+    if not (run / "summary.json").exists():
+        return f"has come to round {RoundCounter([run])()}"
+    summary = RunDirectory(run).summary() or {}
+    seconds = summary.get("seconds")
+    took = f" in {seconds:.0f} s" if is_number(seconds) else ""
+    return f"finished: return {number(summary.get('return_mean'))}{took}"
+
+
+@contextlib.contextmanager
+def _workers() -> Iterator[dict[Worker, tuple[int, Path]]]:
+    """The running workers, none of which outlives the block."""
+    working: dict[Worker, tuple[int, Path]] = {}
+    try:
+        yield working
+    finally:
+        for worker in working:
+            worker.terminate()
+        for worker in working:
+            worker.wait()
+
+
+def _cores_of(slot: int, jobs: int) -> set[int]:
+    """A worker's share of the cores; threads of one run would only get in the way of another's."""
+    if not hasattr(os, "sched_setaffinity"):
+        return set()
+    ours = cores()
+    return set(ours[slot % len(ours) :: jobs]) or {ours[slot % len(ours)]}

@@ -1,0 +1,119 @@
+"""The lock of a directory: who may write there, and how far it had come."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedkl.core.errors import UserError
+from fedkl.io import files
+
+LOCK = ".lock"
+
+
+class Lock:
+    """A lock that this process holds.
+
+    The file has the number of the process on its first line, and on the second the round of the
+    last checkpoint that was saved under it.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Takes the lock.
+
+        Args:
+            path: the file.
+            descriptor: of the same, open to write.
+
+        Raises:
+            UserError: another process (or this one, elsewhere) holds it, or may.
+        """
+        self._path = path
+        self._descriptor = descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            # A holder that has not yet written its number leaves the file empty or stale.
+            owner, _ = _read(path)
+            holder = "another process" if owner is None else f"process {owner}"
+            raise UserError(f"{path.parent} is in use by {holder}") from error
+        # Somebody may have removed the file before it was locked, and hold another one by now.
+        self.require()
+        self._write(last_saved(path.parent))
+
+    def require(self) -> None:
+        """Sees to it that the lock is still held, before something is written.
+
+        Raises:
+            UserError: the file was removed, so another process may hold a lock on a new one.
+        """
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+        except FileNotFoundError:
+            there = None
+        ours = os.fstat(self._descriptor)
+        if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            raise UserError(
+                f"{self._path} was removed while it was held, so another process may write to "
+                f"{self._path.parent}; nothing more is written here"
+            )
+
+    def note(self, saved: int) -> None:
+        """Writes down the round of a checkpoint that was saved; it need not survive a failure."""
+        self._write(saved)
+
+    def _write(self, saved: int | None) -> None:
+        text = (f"{os.getpid()}\n" + ("" if saved is None else f"{saved}\n")).encode("ascii")
+        with files.explain_os_errors("write", self._path):
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            files.write_all(self._descriptor, text)
+            # Afterwards, so that nobody who looks at it meanwhile finds it empty.
+            os.ftruncate(self._descriptor, len(text))
+
+
+def unlocked() -> None:
+    """What is required of whoever writes where no lock is held: nothing."""
+
+
+def last_saved(directory: Path) -> int | None:
+    """The round of the last checkpoint that was saved there; None if it is not known.
+
+    A run that has none of that round any more has lost it.
+    """
+    return _read(directory / LOCK)[1]
+
+
+def _read(path: Path) -> tuple[int | None, int | None]:
+    try:
+        data = files.read_bytes(path)[:64]
+    except (OSError, UserError):
+        return None, None  # nobody has been here yet, or nobody may know
+    words = data.decode("ascii", "replace").split()
+    numbers = [int(w) if w.isascii() and w.isdigit() else None for w in (*words, "", "")]
+    return numbers[0], numbers[1]
+
+
+@contextlib.contextmanager
+def lock_directory(directory: Path) -> Iterator[Lock]:
+    """Holds a directory for this process.
+
+    The kernel frees the lock when the process ends, however it ends. The file stays: removing
+    it would let two processes hold locks on two files of the same name.
+
+    Raises:
+        UserError: another process (or this one, elsewhere) holds it.
+    """
+    path = directory / LOCK
+    with files.explain_os_errors("lock", path):
+        descriptor = files.open_to_write(path)
+    try:
+        with files.explain_os_errors("lock", path):
+            lock = Lock(path, descriptor)
+            # Nobody else writes now, so these are of a process that died.
+            files.remove_temporaries(directory)
+        yield lock
+    finally:
+        os.close(descriptor)

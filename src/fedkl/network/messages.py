@@ -1,0 +1,270 @@
+"""Requests to a client and its replies, as bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import secrets
+import time
+import typing
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from fedkl.clients.work import Evaluate, Train, Work
+from fedkl.engines.base import Failure, Words
+from fedkl.heterogeneity import Measure
+from fedkl.io.arrays import from_arrays
+from fedkl.network import LARGEST, wire
+from fedkl.network.wire import Arrays, MessageError
+from fedkl.worlds.base import AnyWorld, Continuous
+
+WORKS: dict[str, type[Any]] = {cls.name: cls for cls in (Train, Evaluate, Measure)}
+"""All that a client can be asked over a network. An episode is not among it: that is the client's
+data, and never leaves it."""
+_REQUEST = "request"
+_FEDERATION = _NONCE = re.compile(r"[0-9a-f]{32}")
+_WORDS = 16
+"""Numbers that a key has at the most."""
+
+
+class Spaces(NamedTuple):
+    """What server and client must agree on: what the policy sees and does."""
+
+    observation_size: int
+    discrete: bool
+    action_size: int
+    """Numbers in an action, or, if they are discrete, how many actions there are."""
+
+    def __str__(self) -> str:
+        size = self.action_size
+        actions = f"{size} discrete actions" if self.discrete else f"actions of size {size}"
+        return f"observations of size {self.observation_size} and {actions}"
+
+
+class Request(NamedTuple):
+    """Work that is asked of one client."""
+
+    federation: str
+    """As `new_federation` makes it, once for a run."""
+    client: int
+    round: int
+    """How many rounds are finished. A state that comes of this one is that of `round + 1`."""
+    turn: int
+    """Which of all requests of the federation this is: each is greater than those before it, also
+    after the server was started again. The reply repeats it."""
+    nonce: str
+    """As `new_nonce` makes it. The reply repeats it: only who was asked knows it."""
+    since: int
+    """`engines.Job.since`."""
+    floor: int
+    """The server will not go back beyond the state that this round left."""
+    config: str
+    """The config as TOML."""
+    spaces: Spaces
+    work: Work[Any]
+    key: Words
+    shared: Words
+    """The key of what clients share."""
+    model: Arrays
+    """What is broadcast."""
+
+
+def new_federation() -> str:
+    """A name that no other federation has."""
+    return secrets.token_hex(16)
+
+
+def new_turn(last: int) -> int:
+    """A turn after the last one, and after all those of a server that was ended before."""
+    return max(last + 1, time.time_ns())
+
+
+def new_nonce() -> str:
+    """What nobody can guess."""
+    return secrets.token_hex(16)
+
+
+def check_federation(name: str) -> str:
+    """The name, if it is one that `new_federation` could have made.
+
+    Raises:
+        MessageError: it is not; it could be a path.
+    """
+    if not _FEDERATION.fullmatch(name):
+        raise MessageError(f"federation is {wire.shortened(repr(name))}, not 32 hexadecimal digits")
+    return name
+
+
+def spaces_of(world: AnyWorld) -> Spaces:
+    """What the policy of a world sees and does."""
+    actions = world.actions
+    if isinstance(actions, Continuous):
+        return Spaces(world.observation_size, False, actions.size)
+    return Spaces(world.observation_size, True, actions.number)
+
+
+def write_request(request: Request, limit: int = LARGEST) -> bytes:
+    """The request as bytes.
+
+    Raises:
+        MessageError: it is too large, or asks for what a client does not give.
+    """
+    _class_of(request.work.name)
+    work = {"name": request.work.name} | {
+        field.name: getattr(request.work, field.name)
+        for field in dataclasses.fields(typing.cast(Any, request.work))
+    }
+    plain = {"spaces": list(request.spaces), "work": work}
+    words = {name: getattr(request, name).tolist() for name in ("key", "shared")}
+    header = {**request._asdict(), **plain, **words}
+    del header["model"]
+    return wire.pack(_REQUEST, header, request.model, limit)
+
+
+def read_request(data: bytes, limit: int = LARGEST) -> Request:
+    """The request that bytes are.
+
+    Raises:
+        MessageError: they are none.
+    """
+    header, arrays = wire.unpack(_REQUEST, data, limit)
+    wire.check_names(header, {*Request._fields} - {"model"})
+    return Request(
+        federation=check_federation(wire.text(header, "federation")),
+        client=wire.whole(header, "client"),
+        round=wire.whole(header, "round"),
+        turn=wire.whole(header, "turn"),
+        nonce=read_nonce(header),
+        since=wire.whole(header, "since"),
+        floor=wire.whole(header, "floor"),
+        config=wire.text(header, "config"),
+        spaces=read_spaces(header["spaces"]),
+        work=_work(header["work"]),
+        key=_words(header, "key"),
+        shared=_words(header, "shared"),
+        model=arrays,
+    )
+
+
+def read_nonce(header: Mapping[str, Any]) -> str:
+    """A nonce as a header has it.
+
+    Raises:
+        MessageError: it is none.
+    """
+    if not _NONCE.fullmatch(nonce := wire.text(header, "nonce")):
+        raise MessageError(f"nonce is {wire.shortened(repr(nonce))}, not 32 hexadecimal digits")
+    return nonce
+
+
+def read_spaces(given: Any) -> Spaces:
+    """Spaces as a header has them.
+
+    Raises:
+        MessageError: they are none.
+    """
+    if not isinstance(given, list) or [type(x) for x in given] != [int, bool, int]:
+        raise MessageError("spaces are not two sizes with a kind of actions between them")
+    return Spaces(*given)
+
+
+def _class_of(name: str) -> type[Any]:
+    if name == "record":
+        raise MessageError("an episode is the client's data, and never leaves it")
+    if name not in WORKS:
+        raise MessageError(f"a client cannot be asked to {wire.shortened(repr(name))}")
+    return WORKS[name]
+
+
+def _work(given: Any) -> Work[Any]:
+    if not isinstance(given, dict) or type(given.get("name")) is not str:
+        raise MessageError("work is not a table with a name")
+    cls = _class_of(given["name"])
+    hints = typing.get_type_hints(cls)
+    fields = [field.name for field in dataclasses.fields(cls)]
+    wire.check_names(given, {"name", *fields})
+    result: Work[Any] = cls(**{name: _field(given, name, hints[name]) for name in fields})
+    return result
+
+
+def _field(given: Mapping[str, Any], name: str, kind: type) -> Any:
+    if kind is float:
+        return wire.real(given, name)
+    if kind is int:
+        return wire.whole(given, name)
+    if type(given[name]) is not kind:
+        raise MessageError(f"{name} is {wire.shortened(repr(given[name]))}, of another type")
+    return given[name]
+
+
+def _words(header: Mapping[str, Any], name: str) -> Words:
+    words = header[name]
+    some = isinstance(words, list) and 0 < len(words) <= _WORDS
+    if not some or not all(type(word) is int and 0 <= word < 2**32 for word in words):
+        raise MessageError(f"{name} is not a key")
+    return np.asarray(words, np.uint32)
+
+
+R = TypeVar("R")
+
+_REPLY = "reply"
+
+
+class Reply(NamedTuple):
+    """A client's answer to one request, which it repeats the names of."""
+
+    federation: str
+    client: int
+    round: int
+    turn: int
+    nonce: str
+    failure: str
+    """Why there is no result; empty if there is one."""
+    result: Arrays
+
+
+def write_reply(reply: Reply, limit: int = LARGEST) -> bytes:
+    """The reply as bytes.
+
+    Raises:
+        MessageError: it is too large.
+    """
+    header = reply._asdict() | {"failure": wire.shortened(reply.failure)}
+    del header["result"]
+    return wire.pack(_REPLY, header, reply.result, limit)
+
+
+def read_reply(data: bytes, limit: int = LARGEST) -> Reply:
+    """The reply that bytes are.
+
+    Raises:
+        MessageError: they are none.
+    """
+    header, arrays = wire.unpack(_REPLY, data, limit)
+    wire.check_names(header, {*Reply._fields} - {"result"})
+    return Reply(
+        federation=wire.text(header, "federation"),
+        client=wire.whole(header, "client"),
+        round=wire.whole(header, "round"),
+        turn=wire.whole(header, "turn"),
+        nonce=wire.text(header, "nonce"),
+        failure=wire.shortened(wire.text(header, "failure")),
+        result=arrays,
+    )
+
+
+def result_of(reply: Reply, expected: R) -> R | Failure:
+    """What a client answered, of the structure that is expected; or why it does not count.
+
+    Args:
+        reply: the client's.
+        expected: an answer with the right structure, shapes and types.
+    """
+    if reply.failure:
+        return Failure(reply.failure)
+    try:
+        return from_arrays(expected, reply.result)
+    except ValueError as error:  # which names what is amiss, perhaps by a name of the sender's
+        return Failure(wire.shortened(str(error)))

@@ -1,0 +1,1 @@
+"""Ray: clients on the actors of a cluster."""

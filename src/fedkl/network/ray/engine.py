@@ -1,0 +1,91 @@
+"""The engine whose clients are simulated by actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from fedkl.clients.records import Model
+from fedkl.clients.work import Work
+from fedkl.engines import Failure, Job
+from fedkl.engines.base import Report, Rows, Words, parts_of
+from fedkl.engines.local import width_of
+from fedkl.network.ray.actor import Opening, Part, Surroundings, Together
+from fedkl.network.ray.actor_pool import Actors, Batch, Crew
+from fedkl.network.ray.plugins import read_plugins
+from fedkl.server.setup import first_states, task_of, trained_at_once
+from fedkl.training.provenance import versions
+from fedkl.worlds.base import SharedWorld, SoloWorld
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
+
+R = TypeVar("R")
+
+
+class Ray(Rows):
+    """Spreads clients' work over actors; their states are kept here.
+
+    Each actor runs what the engines of one process run, in the same parts, so where a client is
+    simulated changes no bit. Clients that share a world are one simulation and cannot be spread:
+    they are all in one actor, which has the cores of its machine.
+    """
+
+    def __init__(self, config: Config, actors: int, patience: float | None = None) -> None:
+        """Opens actors on the cluster that this process is connected to, and waits for the first.
+
+        Args:
+            config: what is trained.
+            actors: how many, each with a CPU of its own.
+            patience: seconds after which an actor that does not answer counts as hung; None: many
+                times what such work has taken so far.
+
+        Raises:
+            UserError: a plugin or a simulator does not run there, or there is nobody to work.
+        """
+        super().__init__(first_states(config)[1])
+        self._task = task_of(config)
+        self._shared = isinstance(config.world, SharedWorld)
+        self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
+        self._at_once = trained_at_once(config, on_cpu=True)
+        plugins, here = read_plugins(config.plugins), Surroundings.here()
+        opening = Opening(config.mapping(), plugins, here, self._at_once, versions())
+        crew = Crew(number=1, cpus=actors) if self._shared else Crew(number=actors, cpus=1)
+        self._actors = Actors(opening, crew, patience, time.monotonic)
+
+    def run(
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+    ) -> Generator[tuple[int, R | Failure], None, None]:
+        """Every client's answer, in the order of the jobs as far as they share a model: whoever
+        takes the first so many takes those that it would of an engine in this process."""
+        batch = Batch(work, self._parts(work, model, jobs, key))
+        try:
+            for i in range(batch.size):
+                while i not in batch.done:
+                    self._actors.advance(batch)
+                for client, answer, after in batch.done.pop(i):
+                    yield client, self.propose(client, after, answer)
+        finally:
+            batch.forget()
+
+    def report(self) -> Report:
+        """How many actors were replaced so far, and how many of their simulators."""
+        simulators: Report = {"simulators_replaced": self._actors.simulators_replaced}
+        return {"actors_replaced": self._actors.replaced, **(simulators if self._hosted else {})}
+
+    def close(self) -> None:
+        """Ends the actors."""
+        self._actors.close()
+
+    def _parts(
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+    ) -> list[tuple[Model, Part | Together]]:
+        if self._shared:
+            return [(model, Together(list(jobs), self.save(), key))]
+        width = width_of(work, self._task, self._at_once, jobs)
+        return [
+            # The model is sent by itself.
+            (own, Part([j._replace(model=None) for j in part], [*map(self.own_of, part)], width))
+            for own, part in parts_of(jobs, model, width)
+        ]

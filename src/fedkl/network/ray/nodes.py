@@ -1,0 +1,124 @@
+"""The machines of a cluster, and whether they have what this one has."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from fedkl.core.errors import UserError
+from fedkl.training.provenance import versions
+
+T = TypeVar("T")
+
+PATIENCE = 120.0
+"""Seconds that a node may take for a short task; its first process imports JAX."""
+
+
+class Node(NamedTuple):
+    """A machine of the cluster."""
+
+    id: str
+    name: str
+    """For whoever looks for it: its host name and its address."""
+    cpus: int
+
+
+def nodes() -> tuple[Node, ...]:
+    """Those that are alive and have CPUs to work with."""
+    import ray
+
+    found = [
+        Node(
+            row["NodeID"],
+            f"{row['NodeManagerHostname']} ({row['NodeManagerAddress']})",
+            int(row["Resources"].get("CPU", 0)),
+        )
+        for row in ray.nodes()  # type: ignore[no-untyped-call]  # Ray's own is unannotated
+        if row["Alive"]
+    ]
+    return tuple(node for node in found if node.cpus)
+
+
+def placeable(cpus: int) -> int:
+    """So many CPUs, or as many as the largest node that is alive has.
+
+    What asks for more waits for ever. Where no node is alive all are asked for: one may come.
+    """
+    return min(cpus, max((node.cpus for node in nodes()), default=cpus))
+
+
+def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
+    """What a function gives on each node.
+
+    Raises:
+        UserError: a node did not answer.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # No CPU: on a cluster that is busy with something else it is not to wait.
+    task = ray.remote(num_cpus=0, max_retries=0)(function)
+    coming = [
+        task.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)
+        ).remote(*arguments)
+        for node in nodes
+    ]
+    there, _ = ray.wait(coming, num_returns=len(coming), timeout=PATIENCE)
+    for node, answer in zip(nodes, coming, strict=True):
+        if answer not in there:
+            raise UserError(f"the node {node.name} did not answer within {PATIENCE:g} s")
+    try:
+        return ray.get(coming)
+    except ray.exceptions.RayTaskError:
+        raise  # not the node failed, but what ran on it
+    except ray.exceptions.RayError as error:
+        raise UserError("a node died while it was asked for its versions") from error
+
+
+def check_versions(nodes: Sequence[Node]) -> None:
+    """Whether all nodes have the packages that results depend on, as this process has them.
+
+    Raises:
+        UserError: names the node, and what it has.
+    """
+    ours = versions()
+
+    # Inside, so that it is sent as code: a node may lack the package that this module is of.
+    def theirs(packages: list[str]) -> dict[str, str | None]:
+        import platform
+        from importlib import metadata
+
+        found: dict[str, str | None] = {"python": platform.python_version()}
+        for package in packages:
+            try:
+                found[package] = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                found[package] = None
+        return found
+
+    packages = [name for name in ours if name != "python"]
+    for node, found in zip(nodes, on_each(nodes, theirs, packages), strict=True):
+        if problem := mismatch(ours, found):
+            raise UserError(f"the node {node.name} {problem}")
+
+
+def require_versions(wanted: Mapping[str, str]) -> None:
+    """Whether this node, which may have come after all were looked at, has the driver's versions.
+
+    Raises:
+        UserError: names the node, and what it has; for the driver to say.
+    """
+    if problem := mismatch(wanted, versions()):
+        raise UserError(f"the node {platform.node()} {problem}")
+
+
+def mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:
+    """What a node has that is not as here; empty if all is."""
+    for name, version in ours.items():
+        if theirs[name] is None:
+            return f"lacks {name}, of which this machine has {version}"
+        if theirs[name] != version:
+            return f"has {name} {theirs[name]}, and this machine {version}"
+    return ""

@@ -1,0 +1,59 @@
+"""Whether a Ray cluster lets one in: `python -m fedkl.network.ray.probe HOST:PORT`.
+
+In a process of its own, because Ray reads only once, when it is imported, how it authenticates, and
+tells stderr what fails. `ask` is what others call.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+PATIENCE = 4
+"""Seconds that a cluster may take to answer."""
+
+
+class Answer(enum.Enum):
+    """What came of asking; the value is the exit code of the process that asked."""
+
+    ADMITTED = 0
+    REFUSED = 3
+    SILENT = -signal.SIGALRM
+    """Whoever listens there does not speak Ray."""
+
+
+def ask(address: str, identity: Mapping[str, str]) -> Answer:
+    """Asks a cluster whether it lets somebody in.
+
+    Args:
+        address: HOST:PORT of its head.
+        identity: Ray's variables that say who asks; those of this process do not count.
+    """
+    command = [sys.executable, "-P", "-m", "fedkl.network.ray.probe", address]
+    others = {name: x for name, x in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    done = subprocess.run(command, env={**others, **identity}, capture_output=True)
+    if done.returncode not in [answer.value for answer in Answer]:
+        raise RuntimeError(f"asking Ray failed:\n{done.stderr.decode(errors='replace')}")
+    return Answer(done.returncode)
+
+
+def _ask(address: str) -> Answer:
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray.exceptions import AuthenticationError
+
+    # Ray would try for ever. The signal ends the process, wherever it is.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(PATIENCE)
+    try:
+        GcsClient(address=address).check_alive([], timeout=PATIENCE)
+    except AuthenticationError:
+        return Answer.REFUSED
+    return Answer.ADMITTED
+
+
+if __name__ == "__main__":
+    sys.exit(_ask(sys.argv[1]).value)

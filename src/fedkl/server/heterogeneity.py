@@ -1,0 +1,148 @@
+"""Asking clients to measure the level of heterogeneity; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+import numpy as np
+
+from fedkl.clients.records import Model
+from fedkl.core.errors import UserError
+from fedkl.engines import Engine, Failure, Job
+from fedkl.heterogeneity import Level, Measurement, level, problem_with_measurement
+from fedkl.io.arrays import size_in_bytes
+from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
+from fedkl.learning.settings import ALL, LOCAL
+from fedkl.server.settings import FederationSettings
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
+
+
+class LevelRecord(TypedDict):
+    """What was measured of a client, as `Level` has it."""
+
+    client: int
+    advantage: float
+    heterogeneity: float
+    ratio: float | None
+    learning_potential: float
+    alignment: float
+
+
+class Measured(NamedTuple):
+    """What came of a measurement."""
+
+    measurements: dict[int, Measurement]
+    refused: dict[int, str]
+    """Why the others were left out."""
+    steps: int
+    """Environment steps that it took, at the most."""
+    bytes: int
+    """Sent in both directions."""
+    weights: Mapping[int, float] | None = None
+    """q_k of each client; None: all alike."""
+
+    def levels(self, clients: Collection[int] | None = None) -> dict[int, Level]:
+        """The level of each client that answered, among these; None: among all.
+
+        Where all of them weigh nothing they weigh alike.
+        """
+        wanted = self.measurements if clients is None else clients
+        found = {c: m for c, m in self.measurements.items() if c in wanted}
+        weights = self.weights
+        if weights is not None and not any(weights[c] for c in found):
+            weights = None
+        return level(found, weights)
+
+
+NOTHING = Measured({}, {}, 0, 0)
+
+
+def check_basis(federation: FederationSettings) -> None:
+    """Whether what clients measure is in a basis that all share.
+
+    Raises:
+        UserError: each would compute its features from observations of a scale of its own, or has
+            a policy of its own.
+    """
+    if federation.personal == ALL:
+        raise UserError(
+            "federation.personal must not be all where the level of heterogeneity is measured: it "
+            "is that of clients that share a policy"
+        )
+    if federation.observation_statistics == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where the level of "
+            "heterogeneity is measured, not local: what clients see each on a scale of their own "
+            "cannot be compared"
+        )
+
+
+def measure(
+    config: Config,
+    engine: Engine,
+    model: Model,
+    round: int,
+    since: Mapping[int, int],
+    clients: Collection[int],
+) -> Measured:
+    """Has clients measure their worlds at the model's policy.
+
+    Args:
+        config: says how.
+        engine: where the clients are.
+        model: as it is broadcast.
+        round: how many rounds are over.
+        since: the round in which each client's update was last accepted, for those that have been.
+        clients: who is asked.
+
+    Raises:
+        UserError: the clients cannot be compared.
+    """
+    if not clients:
+        return NOTHING
+    check_basis(config.federation)
+    asked = sorted(clients)
+    numbers = np.asarray([[round, client] for client in asked])
+    words = words_for(config.seed, Purpose.HETEROGENEITY, numbers)
+    jobs = [Job(c, w, since.get(c, 0), round=round) for c, w in zip(asked, words, strict=True)]
+    work = config.heterogeneity.work()
+    key = words_of(key_for(config.seed, Purpose.HETEROGENEITY, round))
+    found: dict[int, Measurement] = {}
+    refused = dict.fromkeys(asked, "it did not answer")
+    answers = 0
+    for client, answer in engine.run(work, model, jobs, key):
+        if client not in refused:  # nobody has asked it, or it has answered already
+            continue
+        if isinstance(answer, Failure):
+            refused[client] = answer.reason
+            continue
+        answers += 1
+        if problem := problem_with_measurement(answer, work.size(config.world)):
+            refused[client] = problem
+            continue
+        found[client] = answer
+        del refused[client]
+    sent = len(asked) * size_in_bytes(model)
+    came = sum(size_in_bytes(m) for m in found.values())
+    steps = answers * work.trajectories * config.world.horizon
+    given = config.selection.client_weights()
+    weights = None if given is None else dict(enumerate(given))
+    return Measured(found, refused, steps, sent + came, weights)
+
+
+def rows(levels: Mapping[int, Level]) -> list[LevelRecord]:
+    """What a log has of it."""
+    return [
+        {
+            "client": client,
+            "advantage": one.advantage,
+            "heterogeneity": one.heterogeneity,
+            "ratio": None if np.isnan(one.ratio) else one.ratio,
+            "learning_potential": one.learning_potential,
+            "alignment": one.alignment,
+        }
+        for client, one in sorted(levels.items())
+    ]

@@ -1,0 +1,183 @@
+"""Training from Python as the commands do it, with a run directory and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from fedkl.config.config import Config
+from fedkl.core.arguments import run_path, whole
+from fedkl.core.errors import StalledError, UserError
+from fedkl.engines import Engine
+from fedkl.server.loop import Federation
+from fedkl.server.setup import local_engine
+from fedkl.training import lifecycle
+from fedkl.training.callbacks import Callback, telling
+from fedkl.training.directory import RunDirectory, is_served
+from fedkl.training.lifecycle import Warn
+from fedkl.training.plugin_consent import of_run
+
+EngineFor = Callable[[Config], Engine]
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
+def train(
+    config: Config,
+    run: str | Path,
+    callbacks: Sequence[Callback] = (),
+    warn: Warn = _warn,
+    engine: EngineFor = local_engine,
+) -> Path:
+    """Trains from the first round to the last, and keeps all of it in a directory.
+
+    Args:
+        config: what to train, as `fedkl.preset` gives it.
+        run: a directory that does not exist or is empty.
+        callbacks: are told of every round.
+        warn: is told of what is wrong and does not stop it.
+        engine: makes what the clients are in; by default this process.
+
+    Returns:
+        The directory, for `fedkl.load`, `fedkl.records` and `fedkl.resume`.
+
+    Raises:
+        UserError: it cannot be trained; a run without a finished round leaves nothing behind.
+        StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
+    """
+    if not isinstance(config, Config):
+        raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+    path = run_path(run)
+    _check_callbacks(callbacks)
+    # What cannot work is refused before anything is written.
+    with Federation(config, engine(config)) as federation, created(config, path) as directory:
+        go_on(directory, federation, callbacks, warn)
+    return directory.path
+
+
+@contextlib.contextmanager
+def created(
+    config: Config, path: Path, serve: Callable[[Path], None] | None = None
+) -> Iterator[RunDirectory]:
+    """A new run directory, of which nothing is left if the block fails before the first round.
+
+    Whoever mends what is wrong begins again, under the same name. A run that was interrupted, or
+    that found no clients, has not failed: it can be resumed.
+
+    Args:
+        config: what to train.
+        path: of the directory.
+        serve: writes what makes it a run that is served; None: it is trained on this machine.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    directory = lifecycle.create(config, path, serve)
+    # Until it has ended or is gone: what is removed here must not be what another process trains.
+    with directory.lock():
+        try:
+            yield directory
+        except StalledError:
+            raise
+        except Exception:
+            if not directory.metrics.read():
+                shutil.rmtree(directory.path)
+                for folder in missing:
+                    with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                        folder.rmdir()
+            raise
+
+
+def resume(
+    run: str | Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    until: int | None = None,
+    rounds: int | None = None,
+    accept_changes: bool = False,
+    engine: EngineFor = local_engine,
+) -> Path:
+    """Goes on with a run from its last checkpoint; a finished one is left as it is.
+
+    Args:
+        run: the run's directory.
+        callbacks: are told of every round from there on.
+        until: the round after which to stop; None: the last.
+        rounds: so many instead of those that the run was to have; to train longer, also if it is
+            finished.
+        accept_changes: go on although the run was made with something else, and write that down.
+        engine: makes what the clients are in; by default this process.
+
+    Returns:
+        The directory.
+
+    Raises:
+        UserError: it is not a run, its clients are in a network, or another process trains it; it
+            was made with something else, or names plugins that nobody has agreed to run; or it has
+            more rounds already.
+        StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
+    """
+    directory = RunDirectory.open(run_path(run))
+    _check_callbacks(callbacks)
+    if until is not None:
+        whole("until", until, 1)
+    if is_served(directory.path):
+        raise UserError(
+            f"{directory.path} is served over a network: go on with `fedkl resume`, which waits "
+            "for its clients"
+        )
+    warn = _warn if rounds is None else lengthen(directory, whole("rounds", rounds, 1), _warn)
+    config = of_run(directory)
+    with Federation(config, engine(config)) as federation:
+        go_on(directory, federation, callbacks, warn, until, accept_changes)
+    return directory.path
+
+
+def lengthen(run: RunDirectory, rounds: int, warn: Warn) -> Warn:
+    """Makes a run as long as is asked for.
+
+    Returns:
+        A `warn` for going on with it, which is not told of what was asked for.
+
+    Raises:
+        UserError: it has more rounds already, or another process trains it.
+    """
+    lifecycle.lengthen(run, rounds)
+    return lambda said: None if isinstance(said, lifecycle.OtherRounds) else warn(said)
+
+
+def _check_callbacks(callbacks: Sequence[Callback]) -> None:
+    kind = "what derives from fedkl.Callback"
+    if not isinstance(callbacks, Sequence):
+        raise UserError(f"callbacks must be a list of {kind}, not {callbacks!r}")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise UserError(f"a callback must be an object of {kind}, not {callback!r}")
+
+
+def go_on(
+    run: RunDirectory,
+    federation: Federation,
+    callbacks: Sequence[Callback],
+    warn: Warn,
+    until: int | None = None,
+    accept_changes: bool = False,
+) -> None:
+    """Trains what is left of a run, and tells callbacks of it.
+
+    Args:
+        run: the run's directory.
+        federation: of its config.
+        callbacks: are told of every round.
+        warn: is told of what is wrong and does not stop it.
+        until: the round after which to stop.
+        accept_changes: go on although the run was made with something else.
+    """
+    with telling(callbacks, run) as tell:
+        lifecycle.go_on(run, tell, warn, federation, until, accept_changes)
+    done = int(federation.state.round)
+    if until is not None and until < done:
+        warn(f"{run.path} is at round {done} already, which is beyond round {until}")

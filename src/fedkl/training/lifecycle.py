@@ -1,0 +1,334 @@
+"""Runs on disk: a federation and its run directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedkl.config.config import Config, from_mapping
+from fedkl.core.errors import StalledError, UserError
+from fedkl.core.text import utc
+from fedkl.server.loop import Federation
+from fedkl.server.records import Record
+from fedkl.training import plugin_consent, spaces
+from fedkl.training.directory import RunDirectory
+from fedkl.training.metrics import MetricsLog, told
+from fedkl.training.missing import require_checkpoints, say_missing_best
+from fedkl.training.origin import Origin, listed, refusal
+from fedkl.training.plugin_consent import of_run
+from fedkl.training.provenance import origin_of, versions
+from fedkl.training.records import require_sensible
+from fedkl.training.restore import Trainable, restore
+from fedkl.training.spaces import Spaces
+
+Warn = Callable[[str], None]
+Watch = Callable[[Record], None]
+
+IN_A_LINE = 1000
+"""Clients whose returns are logged in a round's line; those of more go to a file beside the log."""
+_SUMMED = (
+    "round",
+    "return_mean",
+    "deterministic_return_mean",
+    "env_steps",
+    "bytes_down",
+    "bytes_up",
+    "bytes_down_regions",
+    "bytes_up_regions",
+    "guarded",
+    "rejected",
+    "note",
+    "seconds",
+)
+AGAIN_AND_AGAIN = 3
+"""Rejections of a client after which the summary names it."""
+
+
+def create(config: Config, path: Path, serve: Callable[[Path], None] | None = None) -> RunDirectory:
+    """A run directory for `config`, at round 0; `serve` as of `RunDirectory.create`."""
+    plugin_consent.remember(config.mapping())
+    run = RunDirectory.create(path, config.mapping(), serve)
+    with run.lock():
+        _write_world(run, config)
+    return run
+
+
+class OtherRounds(str):
+    """A warning that a run has other rounds than it was to have; not for whoever asked for it."""
+
+
+def lengthen(run: RunDirectory, rounds: int) -> None:
+    """Makes a run longer: from now on its config asks for so many rounds.
+
+    A run that is not finished may be made shorter, too, but not below where it stands.
+
+    Raises:
+        UserError: it has more rounds already, or another process trains it.
+    """
+    with run.lock():
+        config = run.config()
+        of_run(run)  # what is wrong in it is not to be written again
+        done = run.metrics.count()
+        if rounds < done:
+            raise UserError(f"rounds must be at least {done}, which {run.path} has, not {rounds}")
+        longer = {**config, "federation": {**config.get("federation", {}), "rounds": rounds}}
+        from_mapping(longer)
+        if longer != config:
+            run.replace_config(longer)
+
+
+def _write_world(run: RunDirectory, config: Config) -> None:
+    """Writes what is known of clients and of policies without training; what is there stays."""
+    run.write_clients(config.clients())
+    known = Spaces(config.world.observation_size, config.world.actuators)
+    run.require_lock()
+    spaces.write(run.path, known)
+
+
+def load(
+    run: RunDirectory,
+    warn: Warn,
+    federation: Federation | None = None,
+    until: int | None = None,
+    best: bool = False,
+    accept: bool = False,
+) -> Federation:
+    """The federation of a run, as of its last good checkpoint.
+
+    Args:
+        run: the run's directory.
+        warn: is told of a damaged checkpoint, and of one that was made by other versions.
+        federation: of the run's config, where there is one already; it is moved on.
+        until: as of the last one of this round or an earlier one; None: of any.
+        best: as of the best evaluated round instead, to look at and not to go on from.
+        accept: go on although config, plugins or clients' worlds are not those of the checkpoint.
+
+    Raises:
+        UserError: a checkpoint was made with something else; or the run names a plugin that nobody
+            has agreed to run.
+    """
+    if federation is None:
+        federation = Federation(of_run(run))
+    _restore(federation, run, warn, until, best, accept)
+    done, every = int(federation.state.round), federation.config.checkpoint.every
+    if best:
+        say_missing_best(run, done, warn)
+    elif until is None:
+        require_checkpoints(run, done, run.metrics.count(), run.ended(warn), every, warn)
+    return federation
+
+
+class _Start(NamedTuple):
+    """What a run goes on from."""
+
+    origin: Origin
+    """Of what it makes from there on."""
+    rounds: int
+    """As many as it was to have when the checkpoint was made."""
+
+
+def _restore(
+    federation: Trainable,
+    run: RunDirectory,
+    warn: Warn,
+    until: int | None = None,
+    best: bool = False,
+    accept: bool = False,
+) -> _Start:
+    now = origin_of(run.config(), federation.config)
+
+    def require_same(before: Origin, round: int) -> None:
+        if not accept and (changes := before.differences(now)):
+            raise refusal(run.path, round, changes)
+
+    before = restore(run, federation, warn, require_same, until, best)
+    done = int(federation.state.round)
+    if before is None:
+        if done > 0:
+            warn(f"{run.path} was made by a fedkl that wrote down no origin: nothing is compared")
+        return _Start(now, now.rounds)
+    if changes := before.differences(now):
+        warn(f"accepted from round {done} on: {listed(changes)}")
+    if newer := before.newer_versions(now):
+        warn(f"{run.path} was made by other versions, results may differ from here on: {newer}")
+    longer = []
+    if before.rounds != now.rounds:  # whoever made a run longer is allowed to, and it is known
+        longer = [f"federation.rounds was {before.rounds}, is {now.rounds}"]
+    return _Start(before.continued(now, done, [*changes, *longer]), before.rounds)
+
+
+def go_on(
+    run: RunDirectory,
+    watch: Watch,
+    warn: Warn,
+    federation: Trainable | None = None,
+    until: int | None = None,
+    accept: bool = False,
+) -> Trainable:
+    """Trains a run from where it stands to its last round, or to an earlier one.
+
+    Whatever moment the process dies at, calling this again gives the same parameters and metrics
+    (apart from wall time) as an unbroken run: the state is saved whole, and records of rounds after
+    the last good checkpoint are dropped and made again.
+
+    Args:
+        run: the run's directory.
+        watch: is shown the record of each round.
+        warn: is told of a damaged or missing checkpoint, and of one made by other versions.
+        federation: of the run's config, where there is one already.
+        until: the round after which to stop; calling this again goes on as if nothing had stopped.
+        accept: go on although config, plugins or clients' worlds are not those of the checkpoint.
+
+    Returns:
+        The federation at its end, or after the round where it stops.
+
+    Raises:
+        StalledError: too many rounds in a row changed nothing, or the run is over and no return
+            ever was a number; all of it is logged and saved.
+    """
+    with run.lock() as lock:
+        if federation is None:
+            federation = Federation(of_run(run))
+        origin, planned = _restore(federation, run, warn, accept=accept)
+        config = federation.config
+        _write_world(run, config)  # a comparison makes its runs without
+        done, rounds = int(federation.state.round), config.federation.rounds
+        stop = rounds if until is None else until
+        finished = done == rounds and not federation.stalled
+        logged = run.metrics.require_rounds(done, origin.log)
+        before = run.summary()
+        require_checkpoints(run, done, logged, run.ended(warn), config.checkpoint.every, warn)
+        if planned != rounds:
+            warn(OtherRounds(f"federation.rounds was {planned}, is {rounds}"))
+        # One of fewer rounds is from before the run was made longer, and is written again.
+        if finished and before is not None and before.get("rounds") == done:
+            if before.get("log", origin.log) != origin.log:
+                raise UserError(
+                    f"{run.path / 'summary.json'} is not of this log: remove it, and resuming "
+                    "writes it again"
+                )
+            _require_returns(run, before)
+            return federation
+        run.metrics.truncate_after(done)
+        run.best.drop_after(done)
+        if stop <= done < rounds:
+            return federation
+        if federation.stalled and done < rounds:
+            federation.forgive()  # whoever goes on with a run that stalled has mended something
+        oldest, unchanged = done, origin.encode()
+        best = _best_return(run) if config.checkpoint.keep_best else math.inf
+        try:
+            for record in federation:
+                origin = replace(origin, log=_log(run, record, origin.log))
+                done = record["round"]
+                last = federation.stalled or done in (stop, rounds)
+                reached = record["return_mean"]
+                said = unchanged | {"log": json.dumps(origin.log)}
+                if better := reached is not None and reached > best:
+                    best = reached
+                    # First, so that the run never stands at a round whose best one is not there.
+                    run.best.save(done, *federation.save()[:2], origin=said)
+                if better or last or done % config.checkpoint.every == 0:
+                    run.checkpoints.save(done, *federation.save(), said)
+                    lock.note(done)
+                    # The checkpoint before may be gone back to, should this one be damaged, and
+                    # the best ones may be evaluated.
+                    federation.saved(min([oldest, *run.best.rounds()]))
+                    oldest = done
+                watch(record)
+                # A run that stalls ends here as it would if nobody stopped it: with a summary.
+                if stop <= done < rounds and not federation.stalled:
+                    return federation
+        except StalledError:
+            if run.metrics.read():  # else clients were gone before the first was over
+                run.write_summary(summary(run.metrics, origin) | {"stalled": True})
+            raise
+        came_to = summary(run.metrics, origin)
+        run.write_summary(came_to)
+        _require_returns(run, came_to)
+        return federation
+
+
+def _require_returns(run: RunDirectory, summary: Mapping[str, Any]) -> None:
+    if summary.get("best_return_mean", 0.0) is None:
+        raise StalledError(
+            f"no evaluated round of {run.path} has a finite return: training or the world has "
+            "gone wrong"
+        )
+
+
+def _best_return(run: RunDirectory) -> float:
+    """The return of the best round that was kept."""
+    kept = max(run.best.rounds(), default=0)
+    for record in run.metrics.read():
+        require_sensible(run.metrics, record, ("round", "return_mean"))
+        if record["round"] == kept and record["return_mean"] is not None:
+            return float(record["return_mean"])
+    return -math.inf
+
+
+def _log(run: RunDirectory, record: Record, before: str) -> str:
+    """Appends a record; the returns of very many clients go to a file that the line names.
+
+    Returns:
+        What the log tells with it, given what it told before (`metrics.told`).
+    """
+    line: dict[str, Any] = {**record, "time": utc(time.time())}
+    if (returns := record["return_per_client"]) and len(returns) > IN_A_LINE:
+        file = run.write_returns(record["round"], np.asarray(returns))
+        line |= {
+            "return_per_client": None,
+            "returns_file": str(file.relative_to(run.path)),
+            "returns_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
+    run.metrics.append(line)
+    return told(before, line)
+
+
+def summary(log: MetricsLog, origin: Origin) -> dict[str, Any]:
+    """What a finished run came to, and what it was made with.
+
+    Raises:
+        UserError: a record cannot be computed with.
+    """
+    records = log.read()
+    for record in records:
+        require_sensible(log, record, _SUMMED)
+    last = records[-1]
+    finite = [r for r in records if r["return_mean"] is not None]
+    best = max(finite, key=lambda r: r["return_mean"], default=last)
+    refused = Counter(entry["client"] for r in records for entry in r["rejected"])
+    return {
+        "rounds": last["round"],
+        "return_mean": last["return_mean"],
+        "deterministic_return_mean": last["deterministic_return_mean"],
+        "best_return_mean": best["return_mean"],
+        "best_round": best["round"],
+        "env_steps": last["env_steps"],
+        "bytes_down": sum(r["bytes_down"] for r in records),
+        "bytes_up": sum(r["bytes_up"] for r in records),
+        "bytes_down_regions": sum(r["bytes_down_regions"] for r in records),
+        "bytes_up_regions": sum(r["bytes_up_regions"] for r in records),
+        "guarded": sum(r["guarded"] for r in records),
+        "rejected": sum(refused.values()),
+        "refused_again_and_again": [
+            {"client": client, "times": times}
+            for client, times in refused.most_common()
+            if times >= AGAIN_AND_AGAIN
+        ],
+        "empty_rounds": sum(r["note"] is not None for r in records),
+        "stalled": False,
+        "seconds": sum(r["seconds"] for r in records),
+        "versions": versions(),
+        "history": origin.history,
+        "log": origin.log,
+    }

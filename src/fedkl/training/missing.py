@@ -1,0 +1,70 @@
+"""Checkpoints that should be there and are not: somebody has removed them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+from fedkl.core.errors import UserError
+from fedkl.io.locks import last_saved
+from fedkl.training.directory import RunDirectory
+from fedkl.training.records import require_sensible
+
+Warn = Callable[[str], None]
+
+
+def require_checkpoints(
+    run: RunDirectory, done: int, logged: int, ended: int, every: int, warn: Warn
+) -> None:
+    """Sees to it that no checkpoint is missing without a word, and none of the log is lost by it.
+
+    Args:
+        run: the run's directory.
+        done: the round of the checkpoint that is used; 0 if there is none.
+        logged: how many rounds the log has.
+        ended: the round at which the run ended, if it did; it has a checkpoint, too.
+        every: so many rounds lie between two, as the config has it.
+        warn: is told of one that is missing.
+
+    Raises:
+        UserError: rounds were logged, and every checkpoint that they had is gone.
+    """
+    # The checkpoint of the last round may not have been written yet when the process ended.
+    due = max((logged - 1) // every * every, last_saved(run.path) or 0, ended)
+    # Beside a run that goes on, there may be newer ones by now.
+    if due <= max([done, *run.checkpoints.rounds()]):
+        return
+    if done == 0 and not logged:
+        return  # to begin again loses nothing
+    if done == 0:
+        raise UserError(
+            f"{run.path} has a log of {logged} rounds and no checkpoint, and to go on would be to "
+            f"begin again and erase it: put {run.checkpoints.directory} back, or begin again under "
+            f"another name with `fedkl train {shlex.quote(str(run.path / 'config.toml'))}`"
+        )
+    warn(
+        f"the checkpoint of round {due} is missing, so that of round {done} is used; to go on is "
+        "to train the rounds after it again"
+    )
+
+
+def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
+    """Says so if the best round of a run is not the one that was kept.
+
+    Args:
+        run: the run's directory.
+        done: the round of the best checkpoint that is used.
+        warn: is told.
+    """
+    until = max(run.checkpoints.rounds(), default=0)
+    records, reached = run.metrics.read(), {}
+    for record in records:
+        require_sensible(run.metrics, record, ("round", "return_mean"))
+        if record["return_mean"] is not None and record["round"] <= until:
+            reached[record["round"]] = record["return_mean"]
+    if (records[-1]["round"] if records else 0) < until:
+        warn(f"{run.metrics.path} ends before round {until}, and cannot tell which was the best")
+        return
+    best = max(reached, key=reached.__getitem__, default=done)
+    if best != done:
+        warn(f"round {best} was better, but its checkpoint in {run.best.directory} is missing")

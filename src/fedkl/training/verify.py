@@ -1,0 +1,312 @@
+"""Checks everything in a run directory: what is wrong, and what can be done about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedkl.config.config import Config, from_mapping
+from fedkl.core.errors import UserError
+from fedkl.io import files
+from fedkl.training import checkpoint_files, plugin_consent, spaces
+from fedkl.training.checkpoint_files import DamagedError, File, GoneError
+from fedkl.training.directory import RunDirectory, as_csv
+from fedkl.training.missing import require_checkpoints, say_missing_best
+from fedkl.training.origin import Origin, decode, listed
+from fedkl.training.plugin_consent import UnknownCodeError
+from fedkl.training.provenance import origin_of
+from fedkl.training.spaces import Spaces
+
+_OURS = {
+    ".lock",
+    "best",
+    "checkpoints",
+    "clients.csv",
+    "config.toml",
+    "figures",
+    "flower",
+    "metrics.jsonl",
+    "report.html",
+    "returns",
+    "serving.toml",
+    "spaces.json",
+    "summary.json",
+    "tensorboard",
+    "worker.log",
+}
+_FOLDERS = ("best", "checkpoints", "returns")
+_SERVED = "flower"
+_OF_SERVED = re.compile(
+    r"(superlink|superexec)\.log|status\.json"
+    r"|node-\d+(/(supernode|apps)\.log)?"
+    r"|clients(/\d+(/(worker\.(log|sock|lock)|starting\.lock|refused|over"
+    r"|[0-9a-f]{32}(/\d{6,}\.safetensors)?))?)?"
+)
+"""The contents of that folder: logs, and the state of clients on this machine."""
+
+
+class Finding(NamedTuple):
+    """Something that is wrong with a run.
+
+    Attributes:
+        what: what is wrong.
+        remedy: what can be done.
+    """
+
+    what: str
+    remedy: str
+
+
+def check(run: RunDirectory) -> list[Finding]:
+    """All that is wrong with a run; nothing is changed, and code is run only if it is trusted."""
+    findings = list(_names(run))
+    mapping, config = None, None
+    try:
+        mapping = run.config()
+        plugin_consent.require(mapping, run.path)
+        config = from_mapping(mapping)
+    except UnknownCodeError as error:
+        findings.append(
+            Finding(str(error), "without it neither settings nor clients can be looked at")
+        )
+    except UserError as error:
+        findings.append(
+            Finding(str(error), "the checkpoints say what the settings were: put them back")
+        )
+    try:
+        plugin_consent.require_served(run.path)
+    except UserError as error:
+        findings.append(Finding(str(error), "until then it is neither resumed nor evaluated"))
+    now = origin_of(mapping, config) if mapping is not None and config is not None else None
+    findings += _log(run)
+    findings += _checkpoints(run, now, config)
+    findings += _summary(run, now)
+    findings += _returns(run)
+    findings += _clients(run, config)
+    findings += _spaces(run, config)
+    return findings
+
+
+def _names(run: RunDirectory) -> Iterator[Finding]:
+    """What should not be there: links, leftovers, other people's files."""
+    for path in sorted(run.path.iterdir()):
+        inside = path.is_dir() and not path.is_symlink() and path.name in _FOLDERS
+        for entry in (path, *(sorted(path.iterdir()) if inside else ())):
+            if entry.is_symlink():
+                yield Finding(f"{entry} is a symbolic link", "put what it leads to in its place")
+            elif files.is_temporary(entry.name):
+                yield Finding(
+                    f"{entry} was left by a write that was interrupted",
+                    "nothing: the next process that goes on with the run removes it",
+                )
+        if path.name not in _OURS and not files.is_temporary(path.name):
+            yield Finding(f"{path} is not of a run", "move it elsewhere")
+    yield from _served(run.path / _SERVED)
+
+
+def _served(folder: Path) -> Iterator[Finding]:
+    """Name files that a served run should not have, above all code that Flower would run."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for within, folders, names in os.walk(folder):
+        for name in sorted((*folders, *names)):
+            path = Path(within) / name
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                yield Finding(f"{path} is a symbolic link", "put what it leads to in its place")
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
+                yield Finding(f"{path} is not an ordinary file", "remove it")
+            elif files.is_temporary(name):
+                yield Finding(
+                    f"{path} was left by a write that was interrupted",
+                    "nothing: the client removes it when it writes again",
+                )
+            elif not _OF_SERVED.fullmatch(path.relative_to(folder).as_posix()):
+                yield Finding(
+                    f"{path} is not of a run",
+                    "move it elsewhere: an older fedkl may have left it, or somebody may have "
+                    "planted it; nothing runs it",
+                )
+                if name in folders:  # what is in it is said with it
+                    folders.remove(name)
+
+
+def _log(run: RunDirectory) -> Iterator[Finding]:
+    path = run.metrics.path
+    try:
+        run.metrics.require_rounds()
+        lines = [line.sealed for line in run.metrics.lines()]
+    except UserError as error:
+        yield Finding(
+            str(error),
+            "put back a copy of the log; without one, delete it from that line on and the "
+            "checkpoints of later rounds: what is missing is trained again",
+        )
+        return
+    if bare := lines.count(False):
+        yield Finding(
+            f"{bare} of {len(lines)} lines of {path} carry no checksum, as an older fedkl wrote "
+            "them",
+            "nothing: lines that are added carry one, and cover those before them",
+        )
+    if path.exists():
+        with files.explain_os_errors("read", path):
+            whole = files.read_bytes(path).count(b"\n")
+            torn = not files.read_bytes(path).endswith(b"\n") or whole > len(lines)
+        if torn and path.stat().st_size:
+            yield Finding(
+                f"the last line of {path} is torn", "go on with the run: it is made again"
+            )
+
+
+def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -> Iterator[Finding]:
+    for folder in (run.best.directory, run.checkpoints.directory):
+        try:
+            found = checkpoint_files.find(folder)
+        except UserError as error:
+            yield Finding(str(error), "see to it that it can be read")
+            return
+        yield from _files(run, found, now)
+    for what in _missing(run, config):
+        yield Finding(what, "put back a copy, if there is one")
+
+
+def _missing(run: RunDirectory, config: Config | None) -> list[str]:
+    """What whoever goes on with the run would be told of checkpoints that are gone."""
+    said: list[str] = []
+    logged = sum(1 for _ in _whole_lines(run))
+    # Without a config nobody knows when one was due, but by the lock and the summary.
+    every = config.checkpoint.every if config else max(logged, 1)
+    ended = run.ended(lambda _: None)  # a summary that cannot be used is another finding
+    done = max(run.checkpoints.rounds(), default=0)
+    try:
+        require_checkpoints(run, done, logged, ended, every, said.append)
+        if config and config.checkpoint.keep_best:
+            say_missing_best(run, max(run.best.rounds(), default=0), said.append)
+    except UserError as error:
+        said.append(str(error))
+    return said
+
+
+def _files(run: RunDirectory, found: list[File], now: Origin | None) -> Iterator[Finding]:
+    """What is wrong with the checkpoints of one folder."""
+    bases: set[str] = set()
+    for file in found:
+        try:
+            contents = checkpoint_files.read(file)
+            origin = decode(contents.origin)
+        except (DamagedError, GoneError, ValueError, UserError) as error:
+            yield Finding(
+                f"checkpoint {file.path} cannot be used: {error}",
+                "put back a copy, or go on with the run: the one before is used",
+            )
+            continue
+        if contents.builds_on is not None:
+            bases.add(contents.builds_on)
+        inside = contents.arrays.get("round")
+        if inside is not None and (inside.ndim or inside != file.round):
+            yield Finding(f"checkpoint {file.path} is of another round", "put back a copy")
+        yield from _origin(run, file, origin, now)
+    for name in sorted(bases - {file.path.name for file in found}):
+        yield Finding(f"{name}, on which a checkpoint builds, is missing", "put back a copy")
+
+
+def _origin(
+    run: RunDirectory, file: File, origin: Origin | None, now: Origin | None
+) -> Iterator[Finding]:
+    """What does not go together: a checkpoint, its config, and its log."""
+    if origin is None:
+        yield Finding(
+            f"checkpoint {file.path} does not say what it was made with: an older fedkl wrote it",
+            "nothing: those that come after it will",
+        )
+        return
+    if now is not None and (changes := origin.differences(now)):
+        yield Finding(
+            f"checkpoint {file.path} was made with something else: {listed(changes)}",
+            "put it back, or go on with `fedkl resume --accept-changes`",
+        )
+    heads = {line.record.get("round"): line.told for line in _whole_lines(run)}
+    if origin.log and heads.get(file.round) != origin.log:
+        yield Finding(
+            f"{run.metrics.path} is not the log that {file.path.name} belongs to, or ends before "
+            f"round {file.round}",
+            "put back a copy of the log",
+        )
+
+
+def _whole_lines(run: RunDirectory) -> Iterator[Any]:
+    """The lines of the log up to the first that is damaged, which has been said already."""
+    try:
+        yield from run.metrics.lines()
+    except UserError:
+        return
+
+
+def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
+    command = f"`fedkl resume {shlex.quote(str(run.path))}`"
+    try:
+        summary = run.summary()
+    except UserError as error:
+        yield Finding(str(error), f"remove it; {command} writes it again")
+        return
+    heads = {line.record.get("round"): line.told for line in _whole_lines(run)}
+    last = len(heads)
+    if summary is None:
+        if now is not None and last >= now.rounds:
+            yield Finding(f"{run.path} has all its rounds and no summary", f"{command} writes it")
+    elif summary.get("log", heads.get(last)) not in heads.values():
+        yield Finding(
+            f"the summary in {run.path} is not of its log", f"remove it; {command} writes it again"
+        )
+    elif summary.get("rounds") != last:
+        yield Finding(
+            f"the summary is of {summary.get('rounds')} rounds, and the log has {last}",
+            f"go on with the run by {command}",
+        )
+
+
+def _returns(run: RunDirectory) -> Iterator[Finding]:
+    for line in _whole_lines(run):
+        if line.record.get("returns_file") is None:
+            continue
+        try:
+            run.read_returns(line.record["round"], line.record.get("returns_sha256"))
+        except UserError as error:
+            yield Finding(str(error), "put back a copy; only reports read it")
+
+
+def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
+    path = run.path / "clients.csv"
+    if config is None or not run.metrics.path.exists():
+        return
+    words = config.clients()
+    try:
+        with files.explain_os_errors("read", path):
+            found = files.read_bytes(path) if path.exists() else b""
+    except UserError as error:
+        yield Finding(str(error), "see to it that it can be read")
+        return
+    if found != (as_csv(words).encode() if words else b""):
+        yield Finding(
+            f"{path} is not what the config says of the clients",
+            "remove it: it is written again when the run goes on",
+        )
+
+
+def _spaces(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
+    remedy = "remove it, if it is there: it is written again when the run goes on"
+    if config is None or not run.metrics.path.exists():
+        return
+    try:
+        found = spaces.read(run.path)
+    except UserError as error:
+        yield Finding(str(error), remedy)
+        return
+    if found != Spaces(config.world.observation_size, config.world.actuators):
+        yield Finding(f"{run.path / spaces.FILE} is not what the world says", remedy)

@@ -1,0 +1,97 @@
+"""What worlds by name take from an environment that was made once and looked at."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Protocol, runtime_checkable
+
+from fedkl.core.errors import UserError
+from fedkl.core.settings import setting
+from fedkl.simulators.spaces import Box, Numbers
+from fedkl.worlds.base import Continuous, Discrete, HostedWorld
+
+LONGEST = 1_000_000
+"""Steps that an episode may have."""
+
+
+@runtime_checkable
+class Facts(Protocol):
+    """What was seen."""
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation, flattened."""
+
+    @property
+    def actions(self) -> Box | Numbers:
+        """What an action is."""
+
+    @property
+    def limit(self) -> int | None:
+        """Steps in an episode, if the environment says."""
+
+
+class Examined(HostedWorld):
+    """A world whose spaces and time limit are what an environment says."""
+
+    horizon: int = setting(
+        0,
+        "steps in an episode; 0: the environment's own limit",
+        low=0,
+        high=LONGEST,
+        static=True,
+    )
+    arguments: tuple[str, ...] = setting(
+        (), "of what makes the environment, each as name=value", static=True
+    )
+    timeout: float = setting(
+        60.0,
+        "seconds for every 1000 steps, after which they count as lost and their process is "
+        "replaced",
+        above=0,
+        static=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Looks the environment up, and its time limit if no other is given."""
+        limit = self.facts.limit
+        if self.horizon:
+            return
+        if limit is None or not 0 < limit <= LONGEST:
+            raise UserError(
+                f"world.horizon must say how many steps an episode of {self.called} has: the "
+                "environment sets no limit"
+            )
+        self.horizon = limit
+
+    @property
+    @abstractmethod
+    def called(self) -> str:
+        """The environment, as the config has it."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Facts:
+        """What was seen."""
+
+    @property
+    def observation_size(self) -> int:
+        """Of the environment's space, flattened."""
+        return self.facts.observation_size
+
+    @property
+    def actions(self) -> Continuous | Discrete:
+        """Of the environment's space."""
+        actions = self.actuators
+        kind = Discrete if isinstance(actions, Numbers) else Continuous
+        return kind(actions.size)
+
+    @property
+    def actuators(self) -> Box | Numbers:
+        """The environment's own."""
+        return self.facts.actions
+
+    @property
+    def patience(self) -> float:
+        """The timeout, in proportion for longer episodes."""
+        return self.timeout * max(1.0, self.horizon / 1000)

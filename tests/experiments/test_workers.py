@@ -1,0 +1,55 @@
+"""Runs side by side: what their workers write stays in them."""
+
+import os
+import shutil
+
+import pytest
+from finished_runs import smallest
+
+from fedkl.core.errors import UserError
+from fedkl.experiments import workers
+
+
+@pytest.fixture
+def run(tmp_path):
+    workers.create(tmp_path / "several", {"one": smallest().mapping()}, lambda aside: None)
+    return tmp_path / "several" / "one"
+
+
+def proceed(run, until=None):
+    workers.run_all([run], workers.Processes(1), lambda line: None, lambda: None, until)
+
+
+def test_the_log_of_a_worker_is_not_written_through_a_link(run, tmp_path):
+    (tmp_path / "victim").write_text("years of work")
+    (run / workers.LOG).symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError, match=r"cannot write .*worker\.log: it is a symbolic link"):
+        proceed(run)
+    assert (tmp_path / "victim").read_text() == "years of work"
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(run):
+    os.mkfifo(run / workers.LOG)
+    with pytest.raises(UserError, match=r"worker\.log is not an ordinary file"):
+        proceed(run)
+
+
+def test_a_log_is_added_to(run):
+    for line in ("one\n", "two\n"):
+        with workers.open_log(run) as log:
+            log.write(line)
+    assert (run / workers.LOG).read_text() == "one\ntwo\n"
+
+
+def test_a_run_that_lies_elsewhere_is_not_trained(run, tmp_path):
+    shutil.move(run, tmp_path / "elsewhere")
+    run.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="one is a symbolic link"):
+        proceed(run)
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {".lock", "config.toml"}
+
+
+def test_a_log_without_rounds_is_no_run_that_has_come_so_far(run):
+    (run / "metrics.jsonl").write_text('{"loss": 1}\n{"loss": 1}\n')
+    with pytest.raises(UserError, match=r"line 1 of .* is of round None"):
+        proceed(run, until=1)

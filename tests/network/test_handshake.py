@@ -1,0 +1,50 @@
+"""What a server says first, as bytes."""
+
+import pytest
+
+from fedkl.network import handshake, wire
+from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.handshake import KIND, read_greeting, sources_of, write_greeting
+from fedkl.network.messages import new_federation, new_nonce
+from fedkl.network.wire import MessageError
+
+
+@pytest.fixture
+def greeting(tiny):
+    exchange = Exchange(tiny(), new_federation())
+    return read_greeting(exchange.greeting(1, Moment(0, 7, 0, new_nonce()), "no"))
+
+
+def test_what_is_written_is_read(greeting):
+    data = write_greeting(greeting)
+    assert wire.kind_of(data) == KIND
+    assert read_greeting(data) == greeting
+    assert greeting.versions == handshake.versions()
+    assert {"fedkl", "jax", "jaxlib", "numpy"} <= greeting.versions.keys()
+    assert not greeting.over
+    assert (greeting.client, greeting.turn, greeting.refusal) == (1, 7, "no")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"federation": "../x"}, {"client": -1}, {"turn": None}, {"nonce": "x"},
+        {"versions": 1}, {"versions": {"jax": 1}}, {"config": None}, {"spaces": [1, 2]},
+        {"over": 0}, {"sources": []}, {"sources": {"algorithm": ""}}, {"refusal": 0}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(greeting, changes):
+    header = greeting._asdict() | {"spaces": list(greeting.spaces)} | changes
+    with pytest.raises(MessageError):
+        read_greeting(wire.pack(KIND, header, {}))
+
+
+def test_sources_are_those_of_both_sides_and_tell_algorithms_apart(tiny):
+    fedkl, fedavg = sources_of(tiny("fedkl")), sources_of(tiny("fedavg"))
+    assert fedkl["world"] == fedavg["world"] != ""
+    assert fedkl["algorithm"] != fedavg["algorithm"]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 20, b"\xff" * 40, wire.pack("state", {}, {})[:-1]])
+def test_bytes_that_say_nothing_are_no_greeting(data):
+    assert wire.kind_of(data) != KIND
