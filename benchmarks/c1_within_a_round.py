@@ -23,18 +23,8 @@ from measuring import emit, machine
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.records import Model, Task
-from fedkl.clients.round import (
-    Carry,
-    Start,
-    begin,
-    behaviour,
-    clean,
-    finish,
-    fit_critic,
-    improve,
-    keys_of,
-)
+from fedkl.clients.records import Carry, Model, Start, Task
+from fedkl.clients.round import begin, behaviour, clean, finish, fit_critic, improve, iteration_keys
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Train, Work
 from fedkl.config.config import Config, parse_assignment
@@ -71,7 +61,7 @@ class Watch(eqx.Module):
         episodes = columns_for(task.world, task.learner.steps)
 
         def step(carry: Carry, index: jax.Array) -> tuple[Carry, Any]:
-            run = keys_of(start.key, index).run
+            run = iteration_keys(start.key, index)[0]
             data = source.collect(behaviour(task, start, carry), episodes, run)
             carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
             seen = (carry.coefficients["c1"], metrics)

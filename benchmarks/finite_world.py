@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.records import Model, Task, fresh
-from fedkl.clients.round import Start
+from fedkl.clients.records import Model, Start, Task, fresh
 from fedkl.clients.sources import Traced
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.learning.settings import NONE, CriticSettings, LearnerSettings, Sharing

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from measuring import emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.records import fresh
-from fedkl.clients.round import Start, begin, collect, local_round
+from fedkl.clients.records import Start, fresh
+from fedkl.clients.round import begin, collect, local_round
 from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.config.config import parse_assignment
 from fedkl.io.compilation import enable_cache

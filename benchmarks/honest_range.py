@@ -21,8 +21,7 @@ from measuring import emit, machine, read_lines, run_missing
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.records import PARTS, Kind, Model
-from fedkl.clients.round import Trained
+from fedkl.clients.records import PARTS, Kind, Model, Trained
 from fedkl.clients.work import Train, Work
 from fedkl.config.presets import summaries
 from fedkl.engines import Engine, Failure, Job

@@ -25,8 +25,7 @@ from measuring import emit, machine, read_lines, run_missing
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.records import Model
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained
 from fedkl.clients.work import Train, Work
 from fedkl.config.config import parse_assignment
 from fedkl.engines import Engine, Failure, Job

@@ -21,16 +21,14 @@ import jax.numpy as jnp
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.records import Model, Task, fresh
-from fedkl.clients.round import Start, begin, behaviour, local_round
+from fedkl.clients.records import Model, Start, Task, fresh
+from fedkl.clients.round import begin, behaviour, local_round
 from fedkl.clients.sources import Traced
 from fedkl.config.config import parse_assignment
 from fedkl.learning import critic, minibatches, policy_optimisation
 from fedkl.learning.critic import CriticBatch, improve_critic
 from fedkl.learning.policy_optimisation import (
-    Iteration,
-    Learning,
-    Policies,
+    HookInput,
     PolicyBatch,
     improve_policy,
 )
@@ -106,19 +104,27 @@ class Client:
         return self.source.collect(acting, self.episodes, key)
 
     def _policy_steps(self, policy: Any, state: Any, batch: PolicyBatch, key: jax.Array) -> Any:
-        now = Iteration(
+        now = HookInput(
             learner=self.task.learner,
-            policies=Policies(policy, policy),
             coefficients=self.state.coefficients,
-            own=self.state.own,
-            shared=self.model.shared,
+            client_state=self.state.own,
+            server_state=self.model.shared,
+            prepared=(),
+            policy=policy,
+            actions=policy.distribution(batch.previous),
+            previous_policy=policy,
+            global_policy=policy,
+            global_actions=policy.distribution(batch.broadcast),
+            personal=None,
+            batch=batch,
             statistics=self.model.observations,
-            number=jnp.zeros((), jnp.int32),
+            iteration=jnp.zeros((), jnp.int32),
+            step=jnp.zeros((), jnp.int32),
             key=key,
         )
-        task, start = self.task, Learning(policy, state, jnp.ones(()))
-        now = now._replace(prepared=task.algorithm.prepare(now, key))
-        return improve_policy(task.algorithm, now, start, batch, key)
+        algorithm = self.task.algorithm
+        now = now._replace(prepared=algorithm.prepare(now, key))
+        return improve_policy(algorithm, now, state, jnp.ones(()), key)
 
     def _batches(self, key: jax.Array) -> tuple[PolicyBatch, CriticBatch]:
         keys = jax.random.split(key, 3)

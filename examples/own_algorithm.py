@@ -14,7 +14,7 @@ from typing import ClassVar
 from jax import Array
 
 import fedkl
-from fedkl.algorithms import Coefficient, Local, Measured
+from fedkl.algorithms import Coefficient, HookInput, Measured
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
 from fedkl.learning.penalty import towards_target
@@ -34,14 +34,14 @@ class ReverseFedKL(fedkl.Algorithm):
     def coefficients(self) -> dict[str, Coefficient]:
         return {"c1": Coefficient(self.c1, self.c1_bounds)}
 
-    def distance_to_global(self, at: Local) -> Array:
+    def distance_to_global(self, at: HookInput) -> Array:
         distances = DISTANCES[self.distance](at.actions, at.global_actions)
         return weighted_mean(distances, at.batch.weight)
 
-    def penalty(self, at: Local) -> Array:
+    def penalty(self, at: HookInput) -> Array:
         return at.coefficients["c1"] * self.distance_to_global(at)
 
-    def adapt(self, at: Local, measured: Measured) -> dict[str, Array]:
+    def adapt(self, at: HookInput, measured: Measured) -> dict[str, Array]:
         c1, distance = at.coefficients["c1"], measured.distance_global
         c1 = towards_target(c1, distance, self.d_global, self.c1_bounds)
         return at.coefficients | {"c1": c1}

@@ -11,14 +11,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fedkl.algorithms import Algorithm, Ended
+from fedkl.algorithms import Algorithm, RoundResult
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import (
-    Iteration,
-    Local,
-    Policies,
+    HookInput,
     PolicyBatch,
-    look,
+    at_step,
     objective,
 )
 from fedkl.learning.settings import LearnerSettings
@@ -34,51 +32,59 @@ class Hand(NamedTuple):
     """
 
     policy: Policy
-    policies: Policies
+    previous: Policy
+    broadcast: Policy
     batch: PolicyBatch
     gain: float = (math.exp(-0.5) - 2 * math.exp(0.5)) / 2
     kl_local: float = 0.5
     kl_global: float = 3.5 - math.log(2)
     gap: float = 1.5**2 + 0.5**2 + math.log(2) ** 2
 
-    def now(self, **coefficients: float) -> Iteration:
+    def now(self, **coefficients: float) -> HookInput:
         """The first iteration of a round."""
-        return Iteration(
+        return HookInput(
             learner=LearnerSettings(),
-            policies=self.policies,
             coefficients={name: jnp.asarray(value) for name, value in coefficients.items()},
-            own=(),
-            shared=(),
+            client_state=(),
+            server_state=(),
+            prepared=(),
+            policy=self.previous,
+            actions=self.previous.distribution(self.batch.previous),
+            previous_policy=self.previous,
+            global_policy=self.broadcast,
+            global_actions=self.broadcast.distribution(self.batch.broadcast),
+            personal=None,
+            batch=self.batch,
             statistics=None,
-            number=jnp.array(0),
+            iteration=jnp.array(0),
+            step=jnp.array(0),
             key=jax.random.key(0),
         )
 
-    def at(self, step: int = 0, **coefficients: float) -> Local:
+    def at(self, step: int = 0, **coefficients: float) -> HookInput:
         """What hooks see of pi."""
-        return look(self.now(**coefficients), self.policy, self.batch, step)
+        return at_step(self.now(**coefficients), self.policy, self.batch, step)
 
     def objective(self, algorithm: Algorithm, **coefficients: float) -> float:
         """h_n of the batch."""
-        now, at = self.now(**coefficients), self.at(**coefficients)
-        return float(objective(algorithm, now, at))
+        return float(objective(algorithm, self.at(**coefficients)))
 
-    def ended(self, **more: Any) -> Ended:
+    def ended(self, **more: Any) -> RoundResult:
         """A round that began at pi^t and has come to pi, but for what is said."""
-        policies = {"policy": self.policy, "global_policy": self.policies.broadcast} | more
+        policies = {"policy": self.policy, "global_policy": self.broadcast} | more
         usual: dict[str, Any] = {
             "learner": LearnerSettings(),
             "coefficients": {},
-            "own": (),
-            "shared": (),
+            "client_state": (),
+            "server_state": (),
             "move": jax.tree.map(jnp.subtract, policies["policy"], policies["global_policy"]),
-            "travelled": jnp.array(0.1),
+            "step_size_sum": jnp.array(0.1),
             "distance_global": jnp.array(0.0),
             "sample": None,
             "statistics": None,
             "key": jax.random.key(0),
         }
-        return Ended(**usual | policies)
+        return RoundResult(**usual | policies)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -115,4 +121,4 @@ def hand(normal: Callable[..., Policy]) -> Hand:
         broadcast=broadcast.network(states),
         weight=jnp.array([1.0, 1.0, 0.0]),
     )
-    return Hand(now, Policies(previous, broadcast), batch)
+    return Hand(now, previous, broadcast, batch)

@@ -67,12 +67,12 @@ def adds_nothing_else(algorithm, hand):
     assert algorithm.observations_sent == 0
     assert algorithm.prepare(hand.now(), jax.random.key(0)) == ()
     assert algorithm.coefficients() == {}
-    assert algorithm.own(policy) == algorithm.shared(policy) == ()
+    assert algorithm.client_state(policy) == algorithm.server_state(policy) == ()
     assert algorithm.gradient(jnp.ones(2), hand.at(step=4)).tolist() == [1, 1]
     at = hand.at(c2=7.0)
     measured = Measured(jnp.array(0.1), jnp.array(0.2), jnp.array(3.0))
     assert algorithm.adapt(at, measured) is at.coefficients
-    ended = hand.ended(own="own", shared="shared", coefficients=at.coefficients)
+    ended = hand.ended(client_state="own", server_state="shared", coefficients=at.coefficients)
     assert algorithm.adapt_after_round(ended) is at.coefficients
     assert algorithm.finish(ended) == ("own", ())
     assert algorithm.gather("shared", [(), ()], 9) == "shared"

@@ -13,7 +13,7 @@ from fedkl.algorithms import Coefficient, FedKL, Measured
 from fedkl.core.errors import UserError
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Policies, look
+from fedkl.learning.policy_optimisation import at_step
 from fedkl.learning.settings import LearnerSettings
 from fedkl.worlds import Chain
 
@@ -45,8 +45,8 @@ def test_the_distance_is_averaged_over_states(hand, normal):
     states = jnp.array([[1.0], [3.0], [100.0]])
     broadcast = normal(0.0, 0.0, 1.0)
     batch = hand.batch._replace(observation=states, broadcast=broadcast.network(states))
-    now = hand.now()._replace(policies=Policies(broadcast, broadcast))
-    at = look(now, normal(1.0, 0.0, 1.0), batch, 0)
+    now = hand.now()._replace(previous_policy=broadcast, global_policy=broadcast)
+    at = at_step(now, normal(1.0, 0.0, 1.0), batch, 0)
     assert float(FedKL().distance_to_global(at)) == pytest.approx(1.0, rel=1e-5)
 
 
@@ -61,8 +61,8 @@ def test_the_gradient_at_the_global_policy_is_zero_and_not_nan(hand, distance):
             batch = hand.batch._replace(
                 observation=states, broadcast=fixed.network(states), weight=jnp.ones(len(states))
             )
-            now = hand.now(c1=1.0)._replace(policies=Policies(fixed, fixed))
-            return algorithm.penalty(look(now, moving, batch, 0))
+            now = hand.now(c1=1.0)._replace(previous_policy=fixed, global_policy=fixed)
+            return algorithm.penalty(at_step(now, moving, batch, 0))
 
         for leaf in jax.tree.leaves(jax.jit(jax.grad(penalty))(policy)):
             # The KL of equal categoricals is 0 only up to rounding, and its root magnifies that.

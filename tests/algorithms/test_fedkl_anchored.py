@@ -15,7 +15,7 @@ from fedkl.algorithms import Coefficient, FedKLAnchored, Measured
 from fedkl.algorithms.fedkl_anchored import BLOCKS, GIVEN_UP, POOL, Anchors, Pool
 from fedkl.core.errors import UserError
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Policies, look, objective
+from fedkl.learning.policy_optimisation import at_step, objective
 from fedkl.learning.settings import LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, of_batch
 from fedkl.worlds import Chain
@@ -55,8 +55,9 @@ def drawn(hand, discrete):
     def prepare(algorithm, moments, clip=5.0, shared=(), key=KEY):
         now = hand.now()._replace(
             learner=LearnerSettings(observation_clip=clip),
-            policies=Policies(discrete, discrete),
-            shared=shared,
+            previous_policy=discrete,
+            global_policy=discrete,
+            server_state=shared,
             statistics=moments,
         )
         return algorithm.prepare(now, key)
@@ -151,7 +152,7 @@ def test_products_are_kept_and_observations_sampled_only_where_they_are_used():
 def anchored_at(hand, numbers, c_a=1.0, step=0):
     """Hooks look at pi = N(s/2 + 1/2, 1) and pi^t = N(-s, 2^2), on two anchors for each step."""
     states = jnp.asarray(numbers, float).reshape(BLOCKS, 2, 1)
-    broadcast = hand.policies.broadcast.network(states)
+    broadcast = hand.broadcast.network(states)
     return hand.at(step=step, c_a=c_a)._replace(prepared=Anchors(states, broadcast))
 
 
@@ -218,7 +219,7 @@ def test_elsewhere_the_penalty_pulls_back_and_more_so_the_further(case):
 def test_it_is_what_is_taken_away_from_h(hand):
     prepared = anchored_at(hand, np.zeros((BLOCKS, 2))).prepared
     now = hand.now(c_a=2.0, c2=1.0)._replace(prepared=prepared)
-    h = objective(FedKLAnchored(), now, look(now, hand.policy, hand.batch, 0))
+    h = objective(FedKLAnchored(), at_step(now, hand.policy, hand.batch, 0))
     expected = hand.gain - hand.kl_local - 2 * (2.125 - 0.5 - math.log(2))
     assert float(h) == pytest.approx(expected, rel=1e-5)
 
@@ -282,7 +283,7 @@ def pool_of(states):
 
 def test_an_empty_pool_has_one_anchor_an_observation_of_zeros(drawn, discrete):
     """As all observations it is standardised, and here clipped."""
-    shared = FedKLAnchored(anchors="shared").shared(discrete)
+    shared = FedKLAnchored(anchors="shared").server_state(discrete)
     assert shared.states.shape == (POOL, FEATURES)
     assert shared.filled == 0
     states = rows(drawn(FedKLAnchored(anchors="shared"), known(), shared=shared))
@@ -328,7 +329,7 @@ def a_message(value):
 
 def test_the_pool_keeps_the_newest_first(discrete):
     algorithm = FedKLAnchored(anchors="shared")
-    pool = jax.device_get(algorithm.shared(discrete))
+    pool = jax.device_get(algorithm.server_state(discrete))
     pool = algorithm.gather(pool, [a_message(1), a_message(2)], clients=9)
     assert pool.filled == 2 * GIVEN_UP
     pool = algorithm.gather(pool, [a_message(3)], clients=9)
@@ -341,7 +342,7 @@ def test_the_pool_keeps_the_newest_first(discrete):
 def test_a_full_pool_loses_the_oldest(discrete):
     """42 messages of 24 are 1008, the 43rd fills it up, the 44th pushes out."""
     algorithm = FedKLAnchored(anchors="shared")
-    pool = jax.device_get(algorithm.shared(discrete))
+    pool = jax.device_get(algorithm.server_state(discrete))
     for value in range(1, 45):
         pool = algorithm.gather(pool, [a_message(value)], clients=9)
     assert pool.filled == POOL
@@ -353,22 +354,25 @@ def test_a_full_pool_loses_the_oldest(discrete):
 
 def test_nobodys_messages_leave_the_pool_alone(discrete):
     algorithm = FedKLAnchored(anchors="shared")
-    pool = algorithm.shared(discrete)
+    pool = algorithm.server_state(discrete)
     assert algorithm.gather(pool, [], clients=9) is pool
-    assert FedKLAnchored().shared(discrete) == ()
+    assert FedKLAnchored().server_state(discrete) == ()
     assert FedKLAnchored().gather((), [(), ()], clients=9) == ()
 
 
 def test_a_client_sends_its_sample_and_nothing_else(hand):
     sample = jnp.ones((GIVEN_UP, 1))
-    assert FedKLAnchored(anchors="shared").finish(hand.ended(own=(), sample=sample)) == ((), sample)
-    assert FedKLAnchored().finish(hand.ended(own=())) == ((), ())
+    assert FedKLAnchored(anchors="shared").finish(hand.ended(client_state=(), sample=sample)) == (
+        (),
+        sample,
+    )
+    assert FedKLAnchored().finish(hand.ended(client_state=())) == ((), ())
 
 
 def test_c_a_follows_what_shared_anchors_measure(settled):
     pool = Pool(np.ones((POOL, 1), np.float32), np.int32(3))
     algorithm = FedKLAnchored(anchors="shared", d_anchor=0.3)
-    assert settled(algorithm, 0.5, 0.4, shared=pool) == 1
+    assert settled(algorithm, 0.5, 0.4, server_state=pool) == 1
 
 
 # What is refused.

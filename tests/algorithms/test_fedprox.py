@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from fedkl.algorithms import FedProx
-from fedkl.learning.policy_optimisation import look
+from fedkl.learning.policy_optimisation import at_step
 
 
 @pytest.mark.parametrize(("factor", "name"), [(0.5, "the paper"), (0.25, "the authors' code")])
@@ -25,7 +25,7 @@ def test_mu_zero_is_fedavg(hand):
 
 def test_its_gradient_is_mu_times_the_gap(hand):
     def penalty(policy):
-        return FedProx(mu=0.8).penalty(look(hand.now(), policy, hand.batch, 0))
+        return FedProx(mu=0.8).penalty(at_step(hand.now(), policy, hand.batch, 0))
 
     gradient = jax.jit(jax.grad(penalty))(hand.policy)
     assert float(gradient.network.weights[0][0, 0]) == pytest.approx(0.8 * 1.5, rel=1e-5)

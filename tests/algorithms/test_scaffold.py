@@ -34,19 +34,19 @@ class Quadratics:
 
     def __init__(self, algorithm, policy, hand):
         self.algorithm, self.policy, self.hand = algorithm, policy, hand
-        self.shared = algorithm.shared(policy)
-        self.own = [algorithm.own(policy)] * 2
+        self.shared = algorithm.server_state(policy)
+        self.own = [algorithm.client_state(policy)] * 2
 
     def run_round(self):
         ends, messages = [], []
         for n in range(2):
             end = self._trained(n)
             ended = self.hand.ended(
-                own=self.own[n],
-                shared=self.shared,
+                client_state=self.own[n],
+                server_state=self.shared,
                 policy=end,
                 global_policy=self.policy,
-                travelled=jnp.array(STEPS * SIZE),
+                step_size_sum=jnp.array(STEPS * SIZE),
             )
             self.own[n], message = self.algorithm.finish(ended)
             ends.append(bias(end))
@@ -56,7 +56,10 @@ class Quadratics:
         return ends
 
     def _trained(self, n):
-        policy, at = self.policy, self.hand.at()._replace(own=self.own[n], shared=self.shared)
+        policy, at = (
+            self.policy,
+            self.hand.at()._replace(client_state=self.own[n], server_state=self.shared),
+        )
         nothing = jax.tree.map(jnp.zeros_like, policy)
         for _ in range(STEPS):
             exact = with_bias(nothing, STIFFNESS[n] * (bias(policy) - TARGETS[n]))
@@ -145,16 +148,20 @@ def test_without_messages_c_stays(normal):
     assert Scaffold().gather(c, [], clients=10) is c
 
 
-@pytest.mark.parametrize("travelled", [0.5, 0.125])
-def test_a_control_is_the_way_over_the_step_sizes_that_count(normal, hand, travelled):
+@pytest.mark.parametrize("step_size_sum", [0.5, 0.125])
+def test_a_control_is_the_way_over_the_step_sizes_that_count(normal, hand, step_size_sum):
     """The guard may have halved steps, or taken some back."""
     own, c = normal(0.0, 0.5, 1.0), normal(0.0, 2.0, 1.0)
     start, end = normal(0.0, 1.0, 1.0), normal(0.0, 1.25, 1.0)
     ended = hand.ended(
-        own=own, shared=c, policy=end, global_policy=start, travelled=jnp.array(travelled)
+        client_state=own,
+        server_state=c,
+        policy=end,
+        global_policy=start,
+        step_size_sum=jnp.array(step_size_sum),
     )
     kept, message = Scaffold().finish(ended)
-    assert bias(kept) == 0.5 - 2 - 0.25 / travelled
+    assert bias(kept) == 0.5 - 2 - 0.25 / step_size_sum
     assert bias(message) == bias(kept) - 0.5
 
 
@@ -162,7 +169,11 @@ def test_who_went_nowhere_learnt_nothing_of_its_gradient(normal, hand):
     """Every iteration was rolled back: 0 / 0 must not come of it."""
     own, c, start = normal(3.0, 0.5, 1.0), normal(0.0, 2.0, 1.0), normal(0.0, 1.0, 1.0)
     ended = hand.ended(
-        own=own, shared=c, policy=start, global_policy=start, travelled=jnp.array(0.0)
+        client_state=own,
+        server_state=c,
+        policy=start,
+        global_policy=start,
+        step_size_sum=jnp.array(0.0),
     )
     kept, message = Scaffold().finish(ended)
     jax.tree.map(np.testing.assert_array_equal, kept, own)
@@ -192,19 +203,19 @@ def test_what_is_personal_has_no_control_variate(normal, hand):
     start, end = normal(1.0, 1.0, 1.0), normal(1.5, 3.0, 1.0)
     personal = personal_part(start, "action-bias")
     own, c = (without(normal(w, 9.0, 1.0), personal) for w in (0.25, 2.0))
-    at = hand.at()._replace(own=own, shared=c)
+    at = hand.at()._replace(client_state=own, server_state=c)
     gradient = Scaffold().gradient(normal(10.0, 20.0, 1.0), at)
     assert float(gradient.network.weights[0][0, 0]) == 10 + 2 - 0.25
     assert bias(gradient) == 20
 
     move = jax.tree.map(jnp.subtract, *(without(p, personal) for p in (end, start)))
     ended = hand.ended(
-        own=own,
-        shared=c,
+        client_state=own,
+        server_state=c,
         policy=end,
         global_policy=start,
         move=move,
-        travelled=jnp.array(0.5),
+        step_size_sum=jnp.array(0.5),
     )
     kept, message = Scaffold().finish(ended)
     assert float(message.network.weights[0][0, 0]) == -0.5 / 0.5 - 2

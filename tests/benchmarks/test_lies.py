@@ -13,8 +13,7 @@ import pytest
 
 import fedkl
 from fedkl import Federation
-from fedkl.clients.records import Model
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained
 from fedkl.server.state import broadcast
 from fedkl.server.validation import move, problem_with
 

@@ -9,8 +9,8 @@ import jax
 import pytest
 
 from fedkl.algorithms import FedKL
-from fedkl.clients.records import ClientState, Metrics, Model, Task, Update, fresh
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Update, fresh
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.worlds import PointTarget

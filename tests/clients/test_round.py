@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS, FedKL
-from fedkl.clients.records import Task
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.records import Start, Task
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments

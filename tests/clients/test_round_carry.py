@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedAvg, FedKLAnchored, FedProx
-from fedkl.clients.records import Task
-from fedkl.clients.round import Start, begin, behaviour, following, keys_of, policy_of, seen_in
+from fedkl.clients.records import Start, Task
+from fedkl.clients.round import (
+    begin,
+    behaviour,
+    global_behaviour,
+    iteration_keys,
+    iteration_stats,
+    policy_of,
+)
 from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
@@ -35,7 +42,7 @@ def shifted(client, by):
 
 
 def test_every_iteration_has_keys_of_its_own_and_each_for_another_use():
-    keys = [jax.random.key_data(key) for i in range(3) for key in keys_of(KEY, i)]
+    keys = [jax.random.key_data(key) for i in range(3) for key in iteration_keys(KEY, i)]
     assert len({tuple(key.tolist()) for key in keys}) == 9
 
 
@@ -53,7 +60,7 @@ def test_a_client_acts_and_begins_with_its_own_part_of_the_policy(start, persona
     for acting in (
         carry.policy,
         behaviour(task, Start(model, client, KEY), carry).policy,
-        following(task, model, client).policy,
+        global_behaviour(task, model, client).policy,
     ):
         jax.tree.map(np.testing.assert_array_equal, acting, policy)
 
@@ -69,7 +76,7 @@ def test_the_personal_part_is_in_the_optimisers_memory_too(start):
 def test_nothing_is_collected_before_the_first_iteration(start):
     task = a_task(FedKLAnchored(), world=Chain())
     carry = begin(task, Start(*start(task), KEY))
-    assert float(carry.travelled) == 0
+    assert float(carry.step_size_sum) == 0
     assert carry.observations.products.tolist() == [0] * 10
     assert not any(x.any() for x in jax.tree.leaves((carry.observations, carry.rewards)))
     assert carry.sample is None
@@ -96,9 +103,9 @@ def test_what_a_client_sees_with_is_what_was_sent_and_what_it_has_seen_since(sta
     sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
     begun = Start(eqx.tree_at(lambda m: m.observations, model, sent), client, KEY)
     carry = begin(task, begun)
-    assert float(seen_in(task, begun, carry).mean[0]) == 3
+    assert float(iteration_stats(task, begun, carry).mean[0]) == 3
     new = Moments(jnp.array(8.0), jnp.zeros(1), jnp.zeros(1))
-    merged = seen_in(task, begun, carry._replace(observations=new))
+    merged = iteration_stats(task, begun, carry._replace(observations=new))
     assert (float(merged.count), float(merged.mean[0])) == (12, 1)
 
 
@@ -111,5 +118,5 @@ def test_statistics_from_the_round_stay_what_was_sent(start):
     sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
     begun = Start(eqx.tree_at(lambda m: m.observations, model, sent), client, KEY)
     new = Moments(jnp.array(8.0), jnp.zeros(1), jnp.zeros(1))
-    seen = seen_in(task, begun, begin(task, begun)._replace(observations=new))
+    seen = iteration_stats(task, begun, begin(task, begun)._replace(observations=new))
     assert (float(seen.count), float(seen.mean[0])) == (4, 3)

@@ -8,8 +8,8 @@ import pytest
 
 from fedkl.algorithms import Algorithm, FedKL, FedKLAnchored, Scaffold
 from fedkl.clients import round as pieces
-from fedkl.clients.records import Task
-from fedkl.clients.round import Start, begin, behaviour, finish, keys_of, message_after
+from fedkl.clients.records import Start, Task
+from fedkl.clients.round import begin, behaviour, finish, iteration_keys, message_after
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import PERSONAL, CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
@@ -51,12 +51,13 @@ class Notes(Algorithm):
 def over(start):
     """What an algorithm is shown after a round that moved every number of the policy by 2."""
 
-    def shown(metrics, moved=2.0, travelled=5.0, **places):
+    def shown(metrics, moved=2.0, step_size_sum=5.0, **places):
         task = a_task(Notes(), learning_rate=0.25)
         begun = Start(*start(task, **places), KEY)
         carry = begin(task, begun)
         end = carry._replace(
-            policy=jax.tree.map(lambda x: x + moved, carry.policy), travelled=jnp.array(travelled)
+            policy=jax.tree.map(lambda x: x + moved, carry.policy),
+            step_size_sum=jnp.array(step_size_sum),
         )
         return begun, *finish(task, begun, end, metrics)
 
@@ -81,7 +82,7 @@ def test_the_distance_is_that_of_the_last_iteration_that_counts(over, guarded, e
 def test_an_algorithm_is_shown_where_the_round_led_and_what_it_cost(over):
     begun, trained, _ = over(reported())
     ended = trained.update.message
-    assert float(ended.travelled) == 0.25 * 5
+    assert float(ended.step_size_sum) == 0.25 * 5
     moved = jax.tree.leaves(ended.move)
     np.testing.assert_allclose(np.concatenate([np.ravel(x) for x in moved]), 2, rtol=1e-6)
     jax.tree.map(np.testing.assert_array_equal, ended.global_policy, begun.model.policy)
@@ -141,7 +142,7 @@ def rounds_of(task, begun, params):
     carry, seen, rows = begin(task, begun), [], []
     for i in range(ITERATIONS):
         acts = behaviour(task, begun, carry)
-        data = Traced(task.world, params).collect(acts, 16, keys_of(KEY, i).run)
+        data = Traced(task.world, params).collect(acts, 16, iteration_keys(KEY, i)[0])
         cleaned = pieces.clean(task, data)
         carry, batch, metrics = improve(task, begun, carry, data, cleaned, jnp.asarray(i))
         carry = fit(task, begun, carry, batch, jnp.asarray(i))
@@ -163,7 +164,7 @@ def test_once_a_round_c1_waits_for_the_end_of_it_while_c2_does_not(start):
 
 
 @pytest.mark.parametrize(
-    ("guarded", "travelled", "expected"),
+    ("guarded", "step_size_sum", "expected"),
     [
         ([False, False, False], 3.0, 1.0),  # 0.9 is too far from the global policy
         ([False, False, True], 2.0, 0.25),  # 0.1 is too near
@@ -171,10 +172,12 @@ def test_once_a_round_c1_waits_for_the_end_of_it_while_c2_does_not(start):
         ([True, True, True], 0.0, 0.5),  # nothing counts
     ],
 )
-def test_once_a_round_c1_goes_by_the_last_distance_that_counts(start, guarded, travelled, expected):
+def test_once_a_round_c1_goes_by_the_last_distance_that_counts(
+    start, guarded, step_size_sum, expected
+):
     task = a_task(FedKL(c1=0.5, d_global=0.6, c1_adapted="round"))
     begun = Start(*start(task), KEY)
-    end = begin(task, begun)._replace(travelled=jnp.array(travelled))
+    end = begin(task, begun)._replace(step_size_sum=jnp.array(step_size_sum))
     _, after = finish(task, begun, end, reported(guarded, [0.6, 0.1, 0.9]))
     assert float(after.coefficients["c1"]) == expected
 
@@ -195,8 +198,8 @@ def test_who_went_nowhere_settles_nothing(start):
     begun = Start(*start(task), KEY)
     still = begin(task, begun)
     metrics = reported([True] * 3, [float("nan")] * 3)
-    for travelled, expected in ((0.0, 1.0), (0.1, 9.0)):
-        end = still._replace(travelled=jnp.array(travelled))
+    for step_size_sum, expected in ((0.0, 1.0), (0.1, 9.0)):
+        end = still._replace(step_size_sum=jnp.array(step_size_sum))
         trained, after = finish(task, begun, end, metrics)
         assert float(after.coefficients["c2"]) == expected
         assert float(trained.metrics["coefficients"]["c2"]) == expected
@@ -206,8 +209,8 @@ def test_a_settled_coefficient_that_is_averaged_is_sent(start):
     task = a_task(FedKLAnchored(c_a=0.5, d_anchor=0.3))
     begun = Start(*start(task), KEY)
     still = begin(task, begun)
-    for travelled, expected in ((1.0, 0.25), (0.0, 0.5)):  # KL is 0; then nothing was measured
-        end = still._replace(travelled=jnp.array(travelled))
+    for step_size_sum, expected in ((1.0, 0.25), (0.0, 0.5)):  # KL is 0; then nothing was measured
+        end = still._replace(step_size_sum=jnp.array(step_size_sum))
         trained, after = finish(task, begun, end, reported())
         assert float(trained.update.model.coefficients["c_a"]) == expected
         assert float(trained.metrics["coefficients"]["c_a"]) == expected

@@ -68,7 +68,7 @@ class Told(Algorithm):
 
     def finish(self, ended):
         message = {
-            "travelled": ended.travelled,
+            "step_size_sum": ended.step_size_sum,
             "moved": ended.policy.log_std - ended.global_policy.log_std,
             "from shared": ended.shared["seven"] * 2,
         }
@@ -202,7 +202,7 @@ def test_what_is_finished_is_kept_and_sent(train, begun):
     model, client = begun(task)
     update, after, _ = train(task, model, client, PARAMS, KEY)
     assert float(after.own) == 6
-    assert float(update.message["travelled"]) == pytest.approx(4 * RATE)
+    assert float(update.message["step_size_sum"]) == pytest.approx(4 * RATE)
     assert float(update.message["moved"][0]) == pytest.approx(-4 * 2 * RATE, rel=1e-4)
     assert float(update.message["from shared"]) == 14
     assert update.model.shared == ()
@@ -223,7 +223,7 @@ def test_smaller_steps_are_a_shorter_way(train, begun):
     model, client = begun(task)
     halved = eqx.tree_at(lambda c: c.step_scale, client, np.float32(0.5))
     message = train(task, model, halved, PARAMS, KEY).update.message
-    assert float(message["travelled"]) == pytest.approx((2 * 0.5 + 2 * 0.55) * RATE)
+    assert float(message["step_size_sum"]) == pytest.approx((2 * 0.5 + 2 * 0.55) * RATE)
     assert float(message["moved"][0]) == pytest.approx(-2 * (2 * 0.5 + 2 * 0.55) * RATE, rel=1e-4)
 
 
@@ -233,5 +233,5 @@ def test_what_the_guard_took_back_is_no_way(train, begun):
     model, client = begun(task)
     update, _, metrics = train(task, model, client, PARAMS, KEY)
     assert metrics["guarded"].tolist() == [True, False]
-    assert float(update.message["travelled"]) == pytest.approx(2 * 0.5 * RATE)
+    assert float(update.message["step_size_sum"]) == pytest.approx(2 * 0.5 * RATE)
     assert float(update.message["moved"][0]) == pytest.approx(-2 * 2 * 0.5 * RATE, rel=1e-4)

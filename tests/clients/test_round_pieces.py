@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedkl.clients import round as pieces
-from fedkl.clients.round import Start, begin, behaviour, finish, keys_of
+from fedkl.clients.records import Start
+from fedkl.clients.round import begin, behaviour, finish, iteration_keys
 from fedkl.clients.sources import Traced
 
 KEY = jax.random.key(5)
@@ -23,7 +24,7 @@ def test_a_round_taken_piece_by_piece_is_the_same_round(point, start, train, cri
     carry, rows = begin(task, begun), []
     for i in range(task.learner.iterations):
         acts = behaviour(task, begun, carry)
-        data = Traced(task.world, params).collect(acts, 64, keys_of(KEY, i).run)
+        data = Traced(task.world, params).collect(acts, 64, iteration_keys(KEY, i)[0])
         cleaned = pieces.clean(task, data)
         carry, batch, metrics = jax.jit(pieces.improve)(
             task, begun, carry, data, cleaned, jnp.asarray(i)

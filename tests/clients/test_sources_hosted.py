@@ -11,7 +11,7 @@ from fedkl.clients import sources as module
 from fedkl.clients.behaviour import Behaviour
 from fedkl.clients.sources import Hosted, lengths_for, recording, trajectories
 from fedkl.core.errors import UserError
-from fedkl.learning.advantage import Beyond, steps_of
+from fedkl.learning.advantage import steps_of
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.simulators.base import Recipe
@@ -177,9 +177,7 @@ def test_a_true_end_is_never_bootstrapped_and_a_cut_is(hosted, acts):
     """With a critic that says 1 everywhere and 5 where the data end."""
     data = hosted.fill(acts, 11, KEY)
     ones = np.ones(data.reward.shape, np.float32)
-    steps = steps_of(
-        data, data.reward, ones, Beyond(np.full(3, 5.0, np.float32), np.zeros(())), True
-    )
+    steps = steps_of(data, data.reward, ones, np.full(3, 5.0, np.float32), np.zeros(()), True)
     # Ends are in row 2 of every column; columns of 4, 4 and 3 rows are cut after their last.
     assert steps.next_value[data.mask].reshape(-1).tolist() == [
         *(1, 1, 1),

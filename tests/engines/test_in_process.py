@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.records import Start
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, Job

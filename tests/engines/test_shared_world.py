@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL, FedKLAnchored, Scaffold
-from fedkl.clients.records import Task, fresh
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.records import Start, Task, fresh
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.core.errors import UserError

@@ -14,7 +14,7 @@ import pytest
 import fedkl
 from fedkl.algorithms import ALGORITHMS
 from fedkl.learning.distributions import Gaussian, sqrt_kl
-from fedkl.learning.policy_optimisation import Local, PolicyBatch
+from fedkl.learning.policy_optimisation import HookInput, PolicyBatch
 from fedkl.server.aggregation import REDUCERS, STEPS
 from fedkl.server.selection import SELECTORS, Pool
 from fedkl.worlds import WORLDS, Differences
@@ -61,9 +61,9 @@ def test_own_algorithm_trains_from_the_script(capsys):
 def test_own_algorithm_measures_the_other_direction():
     algorithm = load("own_algorithm").ReverseFedKL()
     wide, narrow = (Gaussian(np.zeros((1, 1)), np.full(1, s)) for s in (0.5, -0.5))
-    nothing = dict.fromkeys(Local._fields)
+    nothing = dict.fromkeys(HookInput._fields)
     batch = PolicyBatch(**dict.fromkeys(PolicyBatch._fields))._replace(weight=np.ones(1))
-    at = Local(**nothing)._replace(
+    at = HookInput(**nothing)._replace(
         coefficients={"c1": 3.0}, actions=narrow, global_actions=wide, batch=batch
     )
     reverse, forward = algorithm.distance_to_global(at), sqrt_kl(wide, narrow)[0]

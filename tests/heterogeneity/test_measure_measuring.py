@@ -11,8 +11,7 @@ from toy_worlds import Points
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients.behaviour import Behaviour
-from fedkl.clients.records import Task, fresh
-from fedkl.clients.round import Start
+from fedkl.clients.records import Start, Task, fresh
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Work
 from fedkl.engines import Job

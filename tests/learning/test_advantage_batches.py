@@ -10,7 +10,6 @@ import pytest
 
 from fedkl.learning.advantage import batches
 from fedkl.learning.policy import MLP, Policy
-from fedkl.learning.policy_optimisation import Policies
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.trajectories import Trajectories
 from fedkl.worlds import PointTarget
@@ -57,7 +56,7 @@ def an_episode(terminated_at=None):
 def learnt(critic, value_net, data, learner=LEARNER):
     policy = Policy(PointTarget(), learner, KEY)
     task = Settings(learner, critic)
-    return batches(task, Policies(policy, policy), value_net, None, data, data.reward)
+    return batches(task, policy, policy, value_net, None, data, data.reward)
 
 
 def test_states_are_alike_unless_they_are_discounted():

@@ -4,6 +4,7 @@ The values of h_n for each algorithm are worked out by hand in tests/algorithms.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +17,11 @@ from fedkl.algorithms import Algorithm, FedAvg, FedKL, FedProx
 from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.policy import Policy, only, personal_part, without
 from fedkl.learning.policy_optimisation import (
-    Iteration,
-    Learning,
-    Policies,
+    HookInput,
     PolicyBatch,
+    at_step,
     gradient_steps,
     improve_policy,
-    look,
     measure,
     objective,
     optimiser,
@@ -32,6 +31,15 @@ from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
 
 KEY = jax.random.key(0)
+
+
+class Policies(NamedTuple):
+    """pi_{i-1} and pi^t."""
+
+    previous: Policy
+    broadcast: Policy
+
+
 FREE = LearnerSettings(ratio_bounds=(0.0, jnp.inf))
 WORLDS = {"gaussian": PointTarget(), "categorical": Chain()}
 
@@ -42,28 +50,35 @@ def a_policy(world, seed):
     return jax.tree.map(lambda x: x + 0.05 * seed, policy)
 
 
-def an_iteration(policies, number=0, learner=FREE, **coefficients):
+def an_iteration(policies, batch, number=0, learner=FREE, **coefficients):
     """Of an algorithm that keeps and shares nothing."""
-    return Iteration(
+    return HookInput(
         learner=learner,
-        policies=policies,
         coefficients={name: jnp.asarray(value) for name, value in coefficients.items()},
-        own=(),
-        shared=(),
+        client_state=(),
+        server_state=(),
+        prepared=(),
+        policy=policies.previous,
+        actions=policies.previous.distribution(batch.previous),
+        previous_policy=policies.previous,
+        global_policy=policies.broadcast,
+        global_actions=policies.broadcast.distribution(batch.broadcast),
+        personal=None,
+        batch=batch,
         statistics=None,
-        number=jnp.array(number),
+        iteration=jnp.array(number),
+        step=jnp.array(0),
         key=KEY,
     )
 
 
 def h_of(algorithm, policy, policies, batch, learner=FREE, **coefficients):
-    now = an_iteration(policies, learner=learner, **coefficients)
-    return objective(algorithm, now, look(now, policy, batch, 0))
+    now = an_iteration(policies, batch, learner=learner, **coefficients)
+    return objective(algorithm, at_step(now, policy, batch, 0))
 
 
 def measured_at(policy, policies, batch):
-    now = an_iteration(policies)
-    return measure(FedKL(), now, look(now, policy, batch, 0))
+    return measure(FedKL(), at_step(an_iteration(policies, batch), policy, batch, 0))
 
 
 def a_batch(world, policies, samples=8):
@@ -196,9 +211,8 @@ improve = jax.jit(improve_policy)
 
 def improved(algorithm, learner, policies, batch, scale=1.0, iteration=0, c2=0.0):
     state = optimiser(learner).init(policies.previous)
-    learning = Learning(policies.previous, state, jnp.asarray(scale))
-    now = an_iteration(policies, iteration, learner, c1=0.5, c2=c2)
-    return improve(algorithm, now, learning, batch, KEY)[0]
+    now = an_iteration(policies, batch, iteration, learner, c1=0.5, c2=c2)
+    return improve(algorithm, now, state, jnp.asarray(scale), KEY)[0]
 
 
 @pytest.fixture(scope="module")
@@ -227,9 +241,8 @@ def test_the_personal_part_is_trained_first(small, which, iteration, shared_move
     learner = dataclasses.replace(learner, personal_iterations=2)
     own = personal_part(policies.previous, which)
     state = optimiser(learner).init(policies.previous)
-    now = an_iteration(policies, iteration, learner, c1=0.5, c2=0.0)._replace(personal=own)
-    learning = Learning(policies.previous, state, jnp.asarray(1.0))
-    after = improve(FedKL(), now, learning, batch, KEY)[0]
+    now = an_iteration(policies, batch, iteration, learner, c1=0.5, c2=0.0)._replace(personal=own)
+    after = improve(FedKL(), now, state, jnp.asarray(1.0), KEY)[0]
     moved = jax.tree.map(lambda a, b: bool(jnp.any(a != b)), after, policies.previous)
     assert all(jax.tree.leaves(only(moved, own)))
     assert set(jax.tree.leaves(without(moved, own))) == {shared_moves}
@@ -265,7 +278,7 @@ class Told(Algorithm):
     summary = "for this test"
 
     def penalty(self, at):
-        told = at.step + 10 * at.iteration + 100 * at.own["n"] + 1000 * at.shared
+        told = at.step + 10 * at.iteration + 100 * at.client_state["n"] + 1000 * at.server_state
         told += 10_000 * at.statistics.mean[0] + 100_000 * at.prepared
         return 1e-3 * told * at.learner.epochs * jnp.sum(at.policy.log_std)
 
@@ -274,15 +287,14 @@ def test_penalties_are_told_where_in_the_round_they_are_and_what_is_kept_shared_
     """Without advantages and c2 nothing else pulls. Six steps, from 12 to 17, of iteration 2."""
     learner, policies, batch = small
     idle = batch._replace(advantage=jnp.zeros(10))
-    now = an_iteration(policies, 2, learner, c2=0.0)._replace(
-        own={"n": jnp.array(3.0)},
-        shared=jnp.array(4.0),
+    now = an_iteration(policies, idle, 2, learner, c2=0.0)._replace(
+        client_state={"n": jnp.array(3.0)},
+        server_state=jnp.array(4.0),
         statistics=Moments(jnp.array(1.0), jnp.array([0.5]), jnp.array([0.0])),
         prepared=jnp.array(0.25),
     )
     state = optimiser(learner).init(policies.previous)
-    learning = Learning(policies.previous, state, jnp.array(1.0))
-    after = improve(Told(), now, learning, idle, KEY)[0]
+    after = improve(Told(), now, state, jnp.array(1.0), KEY)[0]
     told = (12 + 13 + 14 + 15 + 16 + 17) + 6 * (10 * 2 + 100 * 3 + 1000 * 4 + 10_000 * 0.5)
     told = 3 * (told + 6 * 100_000 * 0.25)  # of 3 epochs
     moved = policies.previous.log_std[0] - after.log_std[0]
@@ -292,14 +304,15 @@ def test_penalties_are_told_where_in_the_round_they_are_and_what_is_kept_shared_
 
 def test_every_step_of_every_iteration_looks_with_another_key(small):
     _, policies, batch = small
-    keys = [look(an_iteration(policies, 2), policies.previous, batch, step).key for step in (4, 5)]
+    now = an_iteration(policies, batch, 2)
+    keys = [at_step(now, policies.previous, batch, step).key for step in (4, 5)]
     assert not np.array_equal(*(jax.random.key_data(key) for key in keys))
 
 
-def test_a_look_shows_both_policies_on_the_states_of_the_batch(small):
+def test_hooks_are_shown_both_policies_on_the_states_of_the_batch(small):
     _, policies, batch = small
     now = a_policy(PointTarget(), 3)
-    at = look(an_iteration(policies, 1, c2=2.0), now, batch, 7)
+    at = at_step(an_iteration(policies, batch, 1, c2=2.0), now, batch, 7)
     assert at.policy is now
     assert at.global_policy is policies.broadcast
     np.testing.assert_array_equal(at.actions.mean, now(batch.observation).mean)

@@ -6,7 +6,7 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Trained
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure
 from fedkl.heterogeneity import Measurement

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.clients.records import ClientState, Model, Update
-from fedkl.clients.round import Trained
+from fedkl.clients.records import ClientState, Model, Trained, Update
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report
 from fedkl.io.arrays import to_arrays

@@ -8,8 +8,8 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
-from fedkl.clients.records import fresh
-from fedkl.clients.round import Start, local_round
+from fedkl.clients.records import Start, fresh
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.io.arrays import to_arrays
 from fedkl.learning.randomness import Purpose, key_for

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Trained
 from fedkl.clients.work import Train
 from fedkl.engines import Failure
 from fedkl.server.aggregation import Mean

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.clients.records import Model
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained
 from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
 from fedkl.training.directory import RunDirectory

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.clients.records import Model, Update
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained, Update
 from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.records import Model, Update
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained, Update
 from fedkl.engines import Failure
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.records import Model, Update
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained, Update
 from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments

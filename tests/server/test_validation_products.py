@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.records import Model, Task, Update, fresh
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Task, Trained, Update, fresh
 from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, empty, merge, of_batch
 from fedkl.server.validation import Limits, problem_with

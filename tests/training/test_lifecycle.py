@@ -16,7 +16,7 @@ import tomli_w
 import fedkl
 from fedkl import cli
 from fedkl.algorithms import ALGORITHMS
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Trained
 from fedkl.engines import Failure
 from fedkl.server.loop import Federation
 from fedkl.training import lifecycle

@@ -1,6 +1,9 @@
 """The paper's Algorithm 2 and its baselines, one short file each."""
 
-from fedkl.algorithms.base import ALGORITHMS, Algorithm, Ended, register_algorithm
+import warnings
+from typing import Any
+
+from fedkl.algorithms.base import ALGORITHMS, Algorithm, RoundResult, register_algorithm
 from fedkl.algorithms.fedavg import FedAvg
 from fedkl.algorithms.fedkl import FedKL
 from fedkl.algorithms.fedkl_anchored import FedKLAnchored
@@ -8,20 +11,30 @@ from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
 from fedkl.algorithms.scaffold import Scaffold
 from fedkl.learning.penalty import Coefficient
-from fedkl.learning.policy_optimisation import Local, Measured
+from fedkl.learning.policy_optimisation import HookInput, Measured
 
 __all__ = [
     "ALGORITHMS",
     "FMARL",
     "Algorithm",
     "Coefficient",
-    "Ended",
     "FedAvg",
     "FedKL",
     "FedKLAnchored",
     "FedProx",
-    "Local",
+    "HookInput",
     "Measured",
+    "RoundResult",
     "Scaffold",
     "register_algorithm",
 ]
+
+_FORMER = {"Ended": "RoundResult", "Local": "HookInput"}
+
+
+def __getattr__(name: str) -> Any:
+    """A name that had another one."""
+    if name not in _FORMER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is called {_FORMER[name]} now", DeprecationWarning, stacklevel=2)
+    return globals()[_FORMER[name]]

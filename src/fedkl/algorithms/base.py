@@ -7,6 +7,7 @@ number fields of an algorithm are traced (changing them compiles nothing again).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -22,31 +23,36 @@ from fedkl.learning.distributions import DISTANCES
 from fedkl.learning.minibatches import weighted_mean
 from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Iteration, Local, Measured
+from fedkl.learning.policy_optimisation import HookInput, Measured
 from fedkl.learning.settings import LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments
 
 ALGORITHMS = Registry("algorithm")
 
 P = TypeVar("P", bound=PyTree)
+_FORMER = {"own": "client_state", "shared": "server_state"}
+"""Hooks that had other names: those of algorithms written before are still called."""
+
 A = TypeVar("A", bound=type)
 
 
-class Ended(NamedTuple):
+class RoundResult(NamedTuple):
     """A client's round, when its last iteration is over."""
 
     learner: LearnerSettings
     coefficients: dict[str, Float[Array, ""]]
     """c2 and those of the algorithm, as the last iteration left them."""
-    own: Any
-    shared: Any
+    client_state: Any
+    """What the client has kept for the algorithm."""
+    server_state: Any
+    """What the algorithm had the server broadcast."""
     policy: Policy
-    """What the client has come to."""
+    """The client's policy now."""
     global_policy: Policy
     """pi^t, which it started from."""
     move: Policy
     """How far it went from there, in what it sends back (None where the policy is personal)."""
-    travelled: Float[Array, ""]
+    step_size_sum: Float[Array, ""]
     """The sum of the step sizes of all gradient steps that count (those of iterations that the
     guard rolled back do not); 0 if the client went nowhere."""
     distance_global: Float[Array, ""]
@@ -57,6 +63,21 @@ class Ended(NamedTuple):
     """What observations are standardised with now."""
     key: PRNGKeyArray
     """For the algorithm's own use."""
+
+    @property
+    def own(self) -> Any:
+        """Former name of `client_state`."""
+        return self.client_state
+
+    @property
+    def shared(self) -> Any:
+        """Former name of `server_state`."""
+        return self.server_state
+
+    @property
+    def travelled(self) -> Float[Array, ""]:
+        """Former name of `step_size_sum`."""
+        return self.step_size_sum
 
 
 class Algorithm(eqx.Module):
@@ -79,13 +100,13 @@ class Algorithm(eqx.Module):
 
     @property
     def observations_sent(self) -> int:
-        """How many of its last observations a client sends (`Ended.sample`, by `finish`)."""
+        """How many of its last observations a client sends (`RoundResult.sample`, by `finish`)."""
         return 0
 
     @property
     def shares(self) -> bool:
         """Whether more than a model goes through the server."""
-        return type(self).shared is not Algorithm.shared
+        return type(self).server_state is not Algorithm.server_state
 
     @property
     def bounds_messages(self) -> bool:
@@ -105,46 +126,46 @@ class Algorithm(eqx.Module):
         """The penalty coefficients that each client adapts."""
         return {}
 
-    def own(self, policy: Policy) -> PyTree:
-        """What else a client keeps between its rounds, as it is before the first."""
+    def client_state(self, policy: Policy) -> PyTree:
+        """Make what else a client keeps between its rounds, as it is before the first."""
         return ()
 
-    def prepare(self, now: Iteration, key: PRNGKeyArray) -> PyTree:
-        """What all gradient steps of an iteration look at, made once (`Local.prepared`)."""
+    def prepare(self, now: HookInput, key: PRNGKeyArray) -> PyTree:
+        """Make once what all gradient steps of an iteration look at (`HookInput.prepared`)."""
         return ()
 
-    def penalty(self, at: Local) -> Float[Array, ""] | float:
+    def penalty(self, at: HookInput) -> Float[Array, ""] | float:
         """What is taken away from the local objective h_n, on a minibatch."""
         return 0.0
 
-    def gradient(self, gradient: P, at: Local) -> P:
+    def gradient(self, gradient: P, at: HookInput) -> P:
         """The gradient that is applied, given that of the objective on a minibatch."""
         return gradient
 
-    def adapt(self, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
+    def adapt(self, at: HookInput, measured: Measured) -> dict[str, Float[Array, ""]]:
         """The coefficients for the next iteration."""
         return at.coefficients
 
-    def adapt_after_round(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+    def adapt_after_round(self, result: RoundResult) -> dict[str, Float[Array, ""]]:
         """The coefficients after a round, for those that are adapted once in it.
 
         Not asked where the guard let a client go nowhere: it has measured nothing.
         """
-        return ended.coefficients
+        return result.coefficients
 
-    def finish(self, ended: Ended) -> tuple[PyTree, PyTree]:
+    def finish(self, result: RoundResult) -> tuple[PyTree, PyTree]:
         """What the client keeps after a round, and its message to the server beside its model."""
-        return ended.own, ()
+        return result.client_state, ()
 
-    def distance_to_global(self, at: Local) -> Float[Array, ""]:
+    def distance_to_global(self, at: HookInput) -> Float[Array, ""]:
         """The mean distance from the global policy over the states of a batch."""
         distances = DISTANCES[self.distance](at.global_actions, at.actions)
         return weighted_mean(distances, at.batch.weight)
 
     # On the server, in NumPy.
 
-    def shared(self, policy: Policy) -> PyTree:
-        """What is broadcast with the model, as it is before the first round."""
+    def server_state(self, policy: Policy) -> PyTree:
+        """Make what is broadcast with the model, as it is before the first round."""
         return ()
 
     def gather(self, shared: PyTree, messages: Sequence[PyTree], clients: int) -> PyTree:
@@ -164,9 +185,18 @@ def register_algorithm(cls: A) -> A:
     Raises:
         UserError: it has no name, or another's; or it has a method that nothing calls.
     """
+    for old, new in _FORMER.items():
+        if old in vars(cls):
+            warnings.warn(
+                f"the hook `{old}` of {cls.__qualname__} is called `{new}` now",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            setattr(cls, new, vars(cls)[old])
     hooks = [name for name in vars(Algorithm) if not name.startswith("_") and _method(name)]
     for name, value in vars(cls).items():
         ours = name.startswith("_") or hasattr(Algorithm, name) or isinstance(value, property)
+        ours = ours or name in _FORMER
         if not ours and hasattr(value, "__get__"):
             raise UserError(
                 f"nothing calls the method `{name}` of {cls.__qualname__}"

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from jaxtyping import Float
 
-from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
+from fedkl.algorithms.base import Algorithm, RoundResult, register_algorithm
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.io.arrays import Array
@@ -20,7 +20,7 @@ from fedkl.learning.penalty import (
     check_bounds,
     towards_target,
 )
-from fedkl.learning.policy_optimisation import Local, Measured
+from fedkl.learning.policy_optimisation import HookInput, Measured
 
 
 @register_algorithm
@@ -64,10 +64,10 @@ class FedKL(Algorithm):
         growth = 2.0 if self.c1_adapted == "round" else math.inf
         return {"c1": Coefficient(self.c1, self.c1_bounds, self.c1_across_rounds, growth)}
 
-    def penalty(self, at: Local) -> Float[Array, ""]:
+    def penalty(self, at: HookInput) -> Float[Array, ""]:
         return at.coefficients["c1"] * self.distance_to_global(at)
 
-    def adapt(self, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
+    def adapt(self, at: HookInput, measured: Measured) -> dict[str, Float[Array, ""]]:
         if self.c1_adapted == "round":
             return at.coefficients
         bounds: Bounds = self.c1_bounds
@@ -79,9 +79,9 @@ class FedKL(Algorithm):
         c1 = towards_target(at.coefficients["c1"], measured.distance_global, target, bounds)
         return at.coefficients | {"c1": c1}
 
-    def adapt_after_round(self, ended: Ended) -> dict[str, Float[Array, ""]]:
+    def adapt_after_round(self, result: RoundResult) -> dict[str, Float[Array, ""]]:
         if self.c1_adapted != "round":
-            return ended.coefficients
-        c1 = ended.coefficients["c1"]
-        after = towards_target(c1, ended.distance_global, self.d_global, self.c1_bounds)
-        return ended.coefficients | {"c1": after}
+            return result.coefficients
+        c1 = result.coefficients["c1"]
+        after = towards_target(c1, result.distance_global, self.d_global, self.c1_bounds)
+        return result.coefficients | {"c1": after}

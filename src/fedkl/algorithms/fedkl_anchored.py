@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from fedkl.algorithms.base import Algorithm, Ended, register_algorithm
+from fedkl.algorithms.base import Algorithm, RoundResult, register_algorithm
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning.penalty import Coefficient, check_bounds, towards_target
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Iteration, Local
+from fedkl.learning.policy_optimisation import HookInput
 from fedkl.learning.settings import ALL, FEDERATED, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, correlation, standardise
 
@@ -106,28 +106,28 @@ class FedKLAnchored(Algorithm):
         # Averaged: a client is selected too rarely to find its own once a round.
         return {"c_a": Coefficient(self.c_a, self.c_a_bounds, "averaged", growth=2.0)}
 
-    def prepare(self, now: Iteration, key: PRNGKeyArray) -> Anchors:
+    def prepare(self, now: HookInput, key: PRNGKeyArray) -> Anchors:
         size = self.anchors_per_step
         clip = now.learner.observation_clip
-        states = self._draw(now.shared, now.statistics, clip, BLOCKS * size, key)
-        outputs = now.policies.broadcast.network(states)
+        states = self._draw(now.server_state, now.statistics, clip, BLOCKS * size, key)
+        outputs = now.global_policy.network(states)
 
         def blocks(x: Array) -> Array:
             return x.reshape(BLOCKS, size, -1)
 
         return Anchors(blocks(states), blocks(outputs))
 
-    def penalty(self, at: Local) -> Float[Array, ""]:
+    def penalty(self, at: HookInput) -> Float[Array, ""]:
         anchors: Anchors = jax.tree.map(lambda x: x[at.step % BLOCKS], at.prepared)
         there = at.global_policy.distribution(anchors.broadcast)
         return at.coefficients["c_a"] * jnp.mean(there.kl(at.policy(anchors.states)))
 
-    def adapt_after_round(self, ended: Ended) -> dict[str, Float[Array, ""]]:
-        clip, c_a = ended.learner.observation_clip, ended.coefficients["c_a"]
-        states = self._draw(ended.shared, ended.statistics, clip, MEASURED_ON, ended.key)
-        measured = jnp.mean(ended.global_policy(states).kl(ended.policy(states)))
+    def adapt_after_round(self, result: RoundResult) -> dict[str, Float[Array, ""]]:
+        clip, c_a = result.learner.observation_clip, result.coefficients["c_a"]
+        states = self._draw(result.server_state, result.statistics, clip, MEASURED_ON, result.key)
+        measured = jnp.mean(result.global_policy(states).kl(result.policy(states)))
         after = towards_target(c_a, measured, self.d_anchor, self.c_a_bounds)
-        return ended.coefficients | {"c_a": after}
+        return result.coefficients | {"c_a": after}
 
     def _draw(
         self, shared: Any, known: Moments | None, clip: Scalar, number: int, key: PRNGKeyArray
@@ -148,14 +148,14 @@ class FedKLAnchored(Algorithm):
         root = (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T
         return jnp.clip(noise @ root, -clip, clip)
 
-    def shared(self, policy: Policy) -> Pool | tuple[()]:
+    def server_state(self, policy: Policy) -> Pool | tuple[()]:
         if self.anchors != "shared":
             return ()
         inputs = policy.network.weights[0].shape[0]
         return Pool(jnp.zeros((POOL, inputs)), jnp.zeros((), jnp.int32))
 
-    def finish(self, ended: Ended) -> tuple[Any, Any]:
-        return ended.own, () if ended.sample is None else ended.sample
+    def finish(self, result: RoundResult) -> tuple[Any, Any]:
+        return result.client_state, () if result.sample is None else result.sample
 
     def gather(self, shared: Any, messages: Sequence[Any], clients: int) -> Any:
         if self.anchors != "shared" or not messages:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from fedkl.algorithms.base import Algorithm, register_algorithm
 from fedkl.core.settings import setting
 from fedkl.io.arrays import Array
-from fedkl.learning.policy_optimisation import Local
+from fedkl.learning.policy_optimisation import HookInput
 
 
 @register_algorithm
@@ -27,6 +27,6 @@ class FedProx(Algorithm):
         0.5, "factor on mu ||theta - theta^t||^2 (the authors' code has 0.25)", above=0
     )
 
-    def penalty(self, at: Local) -> Float[Array, ""]:
+    def penalty(self, at: HookInput) -> Float[Array, ""]:
         gaps = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), at.policy, at.global_policy)
         return self.mu * self.mu_factor * jax.tree.reduce(jnp.add, gaps)

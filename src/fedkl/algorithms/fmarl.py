@@ -8,7 +8,7 @@ import jax
 
 from fedkl.algorithms.base import Algorithm, P, register_algorithm
 from fedkl.core.settings import setting
-from fedkl.learning.policy_optimisation import Local
+from fedkl.learning.policy_optimisation import HookInput
 
 
 @register_algorithm
@@ -26,7 +26,7 @@ class FMARL(Algorithm):
         static=True,
     )
 
-    def gradient(self, gradient: P, at: Local) -> P:
+    def gradient(self, gradient: P, at: HookInput) -> P:
         leaves, structure = jax.tree.flatten(gradient)
         counts = (
             [at.step] * len(leaves)

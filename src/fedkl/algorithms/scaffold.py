@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkl.algorithms.base import Algorithm, Ended, P, register_algorithm
+from fedkl.algorithms.base import Algorithm, P, RoundResult, register_algorithm
 from fedkl.core.errors import UserError
 from fedkl.io.arrays import Array
 from fedkl.learning.policy import Policy
-from fedkl.learning.policy_optimisation import Local
+from fedkl.learning.policy_optimisation import HookInput
 from fedkl.learning.settings import LearnerSettings, Sharing
 
 
@@ -37,33 +37,36 @@ class Scaffold(Algorithm):
                 "which reads the mean gradient off the way that the policy went"
             )
 
-    def own(self, policy: Policy) -> Policy:
+    def client_state(self, policy: Policy) -> Policy:
         """c_n = 0."""
         return jax.tree.map(jnp.zeros_like, policy)
 
-    def shared(self, policy: Policy) -> Policy:
+    def server_state(self, policy: Policy) -> Policy:
         """c = 0."""
         return jax.tree.map(jnp.zeros_like, policy)
 
-    def gradient(self, gradient: P, at: Local) -> P:
+    def gradient(self, gradient: P, at: HookInput) -> P:
         # What is personal has no control variate: it is nobody else's business.
         return jax.tree.map(
-            lambda g, c, own: g if c is None else g + c - own, gradient, at.shared, at.own
+            lambda g, c, own: g if c is None else g + c - own,
+            gradient,
+            at.server_state,
+            at.client_state,
         )
 
-    def finish(self, ended: Ended) -> tuple[Policy, Policy]:
+    def finish(self, result: RoundResult) -> tuple[Policy, Policy]:
         """c_n^+ = c_n - c + (theta^t - theta_n) / (sum of step sizes); the message is c_n^+ - c_n.
 
         A client that the guard let go nowhere has learnt nothing of its gradient.
         """
-        moved = ended.travelled > 0
-        sizes = jnp.where(moved, ended.travelled, 1.0)
+        moved = result.step_size_sum > 0
+        sizes = jnp.where(moved, result.step_size_sum, 1.0)
 
         def change(c: Array, move: Array) -> Array:
             return jnp.where(moved, -move / sizes - c, 0.0)
 
-        message = jax.tree.map(change, ended.shared, ended.move)
-        return jax.tree.map(jnp.add, ended.own, message), message
+        message = jax.tree.map(change, result.server_state, result.move)
+        return jax.tree.map(jnp.add, result.client_state, message), message
 
     def gather(self, shared: Policy, messages: Sequence[Policy], clients: int) -> Policy:
         """c + (1 / N) sum_n (c_n^+ - c_n)."""

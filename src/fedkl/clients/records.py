@@ -1,4 +1,4 @@
-"""What a client is sent, what it keeps, and what it sends back; and who keeps which part.
+"""Records of a client: what it is sent, keeps and sends back, and what its round carries along.
 
 `PARTS` is the one place that says of each part of the model what it is; from that follows how it is
 checked, combined and stored:
@@ -27,6 +27,7 @@ from fedkl.algorithms.base import Algorithm
 from fedkl.io.arrays import AnyArray, Array, mismatch, to_arrays
 from fedkl.learning import critic as critics
 from fedkl.learning import statistics
+from fedkl.learning.critic import CriticBatch
 from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy import MLP, Policy, personal_part, without
 from fedkl.learning.settings import FEDERATED, LOCAL, CriticSettings, LearnerSettings, Sharing
@@ -123,6 +124,47 @@ class Update(eqx.Module):
 Metrics = dict[str, Any]
 
 
+class Start(NamedTuple):
+    """What a client starts its round from, and what stays as it is until the round's end."""
+
+    model: Model
+    """What was broadcast (pi^t)."""
+    client: ClientState
+    """Its own state before the round."""
+    key: PRNGKeyArray
+    """Folded from seed, round and client; the iteration is folded in here."""
+
+
+class Carry(NamedTuple):
+    """What one iteration hands to the next."""
+
+    policy: Policy
+    policy_optimiser: PyTree
+    critic: MLP
+    critic_optimiser: PyTree
+    coefficients: dict[str, Float[Array, ""]]
+    step_scale: Float[Array, ""]
+    iterations: Int[Array, ""]
+    step_size_sum: Float[Array, ""]
+    """The sum of the factors on the step size, over all gradient steps that count."""
+    observations: Moments | None
+    """New observations of this round only."""
+    rewards: Moments | None
+    replay: CriticBatch | None
+    """The previous iteration's critic batch, when it is replayed."""
+    sample: Float[Array, "s o"] | None
+    """Some of the iteration's observations, if the algorithm asks for them."""
+
+
+class Trained(NamedTuple):
+    """What comes of a round."""
+
+    update: Update
+    """For the server."""
+    metrics: Metrics
+    """Of each iteration (`kl_local`, `distance_global`, `guarded`), and the last coefficients."""
+
+
 def fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
     """The model and every client's state before the first round, as NumPy arrays."""
     return jax.device_get(_fresh(task, sharing, key))
@@ -155,7 +197,7 @@ def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, Clie
             for name, c in task.coefficients().items()
             if c.across_rounds == "averaged"
         },
-        shared=task.algorithm.shared(sent),
+        shared=task.algorithm.server_state(sent),
     )
     client = ClientState(
         coefficients=coefficients,
@@ -165,7 +207,7 @@ def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, Clie
         observations=where(sharing.observations, LOCAL, observations),
         rewards=where(sharing.rewards, LOCAL, rewards),
         personal=personal,
-        own=task.algorithm.own(sent),
+        own=task.algorithm.client_state(sent),
     )
     return model, client
 

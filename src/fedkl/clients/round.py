@@ -1,21 +1,30 @@
-"""What a client's round starts from, and what one iteration hands to the next."""
+"""One client's round: I times collect, optimise h_n, adapt the coefficients (Algorithm 2).
+
+`local_round` is the only local training there is: inside jit where episodes come from a traced
+world, and a piece at a time where they come from the host. In a world that clients share, the
+engine runs the episodes and calls the pieces itself: `begin`, then in each iteration `clean`,
+`improve` and `fit_critic`, then `finish`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.algorithms.base import Ended
+from fedkl.algorithms.base import RoundResult
 from fedkl.clients.behaviour import Behaviour
 from fedkl.clients.records import (
+    Carry,
     ClientState,
     CriticState,
     Metrics,
     Model,
+    Start,
     Task,
+    Trained,
     Update,
     first_coefficients,
 )
@@ -23,17 +32,15 @@ from fedkl.clients.sources import Source, Traced
 from fedkl.io.arrays import Array
 from fedkl.learning import critic, statistics
 from fedkl.learning.advantage import batches
+from fedkl.learning.critic import CriticBatch
 from fedkl.learning.penalty import Bounds, capped, towards_target
-from fedkl.learning.policy import MLP, Policy, only, whole, without
+from fedkl.learning.policy import Policy, only, whole, without
 from fedkl.learning.policy_optimisation import (
-    Iteration,
-    Learning,
-    Local,
+    HookInput,
     Measured,
-    Policies,
+    at_step,
     gradient_steps,
     improve_policy,
-    look,
     measure,
     optimiser,
     trains_shared,
@@ -42,98 +49,45 @@ from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.learning.trajectories import Trajectories, columns_for, samples_in
 
+Cleaned = tuple[Float[Array, "h n o"], Float[Array, "h n"]]
+"""An iteration's observations and rewards as they enter the running statistics."""
 
-class Start(NamedTuple):
-    """What a client starts its round from, and what stays as it is until the round's end."""
-
-    model: Model
-    """What was broadcast (pi^t)."""
-    client: ClientState
-    """Its own state before the round."""
-    key: PRNGKeyArray
-    """Folded from seed, round and client; the iteration is folded in here."""
+NOT_A_STEP = 2**31
+"""Hooks' keys are folded with the number of a gradient step, which this is not."""
 
 
-class Carry(NamedTuple):
-    """What one iteration hands to the next."""
+def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, ClientState]:
+    """Train the broadcast model on one client's world for a round.
 
-    policy: Policy
-    policy_optimiser: PyTree
-    critic: MLP
-    critic_optimiser: PyTree
-    coefficients: dict[str, Float[Array, ""]]
-    step_scale: Float[Array, ""]
-    iterations: Int[Array, ""]
-    travelled: Float[Array, ""]
-    """The sum of the factors on the step size, over all gradient steps that count."""
-    observations: Moments | None
-    """New observations of this round only."""
-    rewards: Moments | None
-    replay: critic.CriticBatch | None
-    """The previous iteration's critic batch, when it is replayed."""
-    sample: Float[Array, "s o"] | None
-    """Some of the iteration's observations, if the algorithm asks for them."""
-
-
-class Cleaned(NamedTuple):
-    """An iteration's data as they enter the running statistics: without outliers."""
-
-    observation: Float[Array, "h n o"]
-    reward: Float[Array, "h n"]
-
-
-class Keys(NamedTuple):
-    """The randomness of an iteration."""
-
-    run: PRNGKeyArray
-    policy: PRNGKeyArray
-    critic: PRNGKeyArray
-
-
-class Trained(NamedTuple):
-    """What comes of a round."""
-
-    update: Update
-    """For the server."""
-    metrics: Metrics
-    """Of each iteration (`kl_local`, `distance_global`, `guarded`), and the last coefficients."""
-
-
-def keys_of(key: PRNGKeyArray, index: Array | int) -> Keys:
-    """The keys of an iteration of the round whose key is given."""
-    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
-    return Keys(run, policy, critic)
-
-
-def seen_with(model: Model, client: ClientState) -> Moments | None:
-    """The statistics that a client's observations are standardised with: the server's, or its own.
-
-    A client that keeps statistics of its own goes by them.
+    Returns:
+        What comes of it, and the client's new state.
     """
-    return model.observations if client.observations is None else client.observations
+    if not isinstance(source, Traced):
+        return _on_host(task, start, source)
+
+    def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
+        data = collect(task, start, carry, source, index)
+        carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
+        return fit_critic(task, start, carry, batch, index), metrics
+
+    indices = jnp.arange(task.learner.iterations)
+    end, metrics = jax.lax.scan(step, begin(task, start), indices)
+    return finish(task, start, end, metrics)
 
 
-def policy_of(model: Model, client: ClientState) -> Policy:
-    """pi^t as a client has it: what the server sent, with the client's personal part."""
-    return whole(model.policy, client.personal)
-
-
-def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
-    """How a client acts in an iteration."""
-    return Behaviour(task.learner, carry.policy, seen_in(task, start, carry), carry.iterations)
-
-
-def following(
-    task: Task, model: Model, client: ClientState, deterministic: bool = False
-) -> Behaviour:
-    """How a client acts that follows the global policy."""
-    seen = seen_with(model, client)
-    policy = policy_of(model, client)
-    return Behaviour(task.learner, policy, seen, client.iterations, deterministic)
+def _on_host(task: Task, start: Start, source: Source) -> tuple[Trained, ClientState]:
+    carry, rows = _begin(task, start), []
+    for i in range(task.learner.iterations):
+        data = collect(task, start, carry, source, i)
+        cleaned = _clean(task, data)
+        carry, batch, metrics = _improve(task, start, carry, data, cleaned, jnp.int32(i))
+        carry = _fit_critic(task, start, carry, batch, jnp.int32(i))
+        rows.append(metrics)
+    return _finish(task, start, carry, jax.tree.map(lambda *x: jnp.stack(x), *rows))
 
 
 def begin(task: Task, start: Start) -> Carry:
-    """What a client's first iteration starts with."""
+    """Make what a client's first iteration starts with."""
     model, client, _ = start
     first: dict[str, dict[str, Any]] = {
         "kept": client.coefficients,
@@ -154,81 +108,170 @@ def begin(task: Task, start: Start) -> Carry:
         coefficients={n: first[c.across_rounds][n] for n, c in task.coefficients().items()},
         step_scale=client.step_scale,
         iterations=client.iterations,
-        travelled=jnp.zeros(()),
-        observations=_none_yet(seen_with(model, client)),
-        rewards=_none_yet(known_rewards(start)),
+        step_size_sum=jnp.zeros(()),
+        observations=_none_yet(observation_stats(model, client)),
+        rewards=_none_yet(_reward_stats(start)),
         replay=_no_replay(task) if task.critic.replay_previous else None,
         sample=_no_sample(task),
     )
 
 
-def seen_in(task: Task, start: Start, carry: Carry) -> Moments | None:
-    """The statistics that a client's observations are standardised with in an iteration."""
-    before = seen_with(start.model, start.client)
-    if task.learner.statistics_from == "round":
-        return before
-    return merged(before, carry.observations)
+def collect(
+    task: Task, start: Start, carry: Carry, source: Source, index: Array | int
+) -> Trajectories:
+    """Run pi_{i-1} for T steps: an iteration's data (phase 0)."""
+    run_key, _, _ = iteration_keys(start.key, index)
+    acts = behaviour(task, start, carry)
+    steps = task.learner.steps
+    if task.learner.collect == "steps":
+        return source.fill(acts, steps, run_key)
+    return source.collect(acts, columns_for(task.world, steps), run_key)
 
 
-def known_rewards(start: Start) -> Moments | None:
-    own = start.client.rewards
-    return start.model.rewards if own is None else own
+def clean(task: Task, data: Trajectories) -> Cleaned:
+    """Take outliers out of an iteration's data, for the running statistics.
 
-
-def merged(a: Moments | None, b: Moments | None) -> Moments | None:
-    return None if a is None or b is None else statistics.merge(a, b)
-
-
-def _none_yet(moments: Moments | None) -> Moments | None:
-    """Empty moments to collect into, if such moments are kept."""
-    return None if moments is None else jax.tree.map(lambda x: jnp.zeros(x.shape), moments)
-
-
-def _no_replay(task: Task) -> critic.CriticBatch:
-    """A batch of padding, as large as an iteration's."""
-    samples = samples_in(task.world, task.learner)
-    return critic.CriticBatch(
-        jnp.zeros((samples, critic.inputs(task.world, task.critic))),
-        jnp.zeros(samples),
-        jnp.zeros(samples),
+    A step of its own, because on the host it is compiled by itself: together with `improve` it
+    would change how that rounds.
+    """
+    limit = task.learner.outliers_beyond
+    return (
+        statistics.without_outliers(data.observation, data.mask, limit),
+        statistics.without_outliers(data.reward, data.mask, limit),
     )
 
 
-def _no_sample(task: Task) -> Float[Array, "s o"] | None:
-    number = task.algorithm.observations_sent
-    return jnp.zeros((number, task.world.observation_size)) if number else None
+def improve(
+    task: Task,
+    start: Start,
+    carry: Carry,
+    data: Trajectories,
+    cleaned: Cleaned,
+    index: Int[Array, ""],
+) -> tuple[Carry, CriticBatch, Metrics]:
+    """Improve the policy for one iteration, on what `collect` gave.
 
+    The statistics it acted on stay as they are for the whole iteration, so the importance ratio
+    compares like with like.
 
-class Guarded(NamedTuple):
-    """What an iteration may change and the guard may take back."""
+    Args:
+        task: world, algorithm and settings.
+        start: what the client started the round from.
+        carry: what the iteration before left.
+        data: the episodes.
+        cleaned: the same for the running statistics, as `clean` gives it.
+        index: i - 1.
 
-    policy: Policy
-    policy_optimiser: PyTree
-    coefficients: dict[str, Float[Array, ""]]
-    step_scale: Float[Array, ""]
+    Returns:
+        What the next iteration starts with, but for the critic; what the critic is to learn from;
+        and metrics.
+    """
+    learner, algorithm = task.learner, task.algorithm
+    _, key, _ = iteration_keys(start.key, index)
+    previous, broadcast = carry.policy, policy_of(start.model, start.client)
+    seen = iteration_stats(task, start, carry)
+    observations = _add(carry.observations, cleaned[0], data.mask)
+    rewards = _add(carry.rewards, cleaned[1], data.mask)
+    known = merged(_reward_stats(start), rewards)
+    reward = statistics.rescale(known, data.reward, learner.reward_clip)
+    batch, critic_batch = batches(task, previous, broadcast, carry.critic, seen, data, reward)
+    steps = gradient_steps(learner, batch)
+    now = HookInput(
+        learner=learner,
+        coefficients=carry.coefficients,
+        client_state=start.client.own,
+        server_state=start.model.shared,
+        prepared=(),
+        policy=previous,
+        actions=previous.distribution(batch.previous),
+        previous_policy=previous,
+        global_policy=broadcast,
+        global_actions=broadcast.distribution(batch.broadcast),
+        personal=start.client.personal,
+        batch=batch,
+        statistics=seen,
+        iteration=index,
+        step=index * steps,
+        key=key,
+    )
+    hook_key, sample_key = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
+    now = now._replace(prepared=algorithm.prepare(now, hook_key))
+
+    # Phase 1: E epochs on h_n.
+    policy, policy_optimiser = improve_policy(
+        algorithm, now, carry.policy_optimiser, carry.step_scale, key
+    )
+
+    # Phases 2 and 3: measure on the whole batch, then adapt c2 and c1.
+    at = at_step(now, policy, batch, (index + 1) * steps)
+    measured = measure(algorithm, at)
+    improved = carry._replace(
+        policy=policy,
+        policy_optimiser=policy_optimiser,
+        coefficients=_adapt(task, at, measured),
+    )
+    counts, guarded = guard(learner, carry, improved, measured.kl_local)
+
+    step_sizes = steps * carry.step_scale
+    if start.client.personal is not None:
+        step_sizes = step_sizes * trains_shared(learner, index)
+    after = counts._replace(
+        iterations=carry.iterations + 1,
+        step_size_sum=carry.step_size_sum + jnp.where(guarded, 0.0, step_sizes),
+        observations=observations,
+        rewards=rewards,
+        replay=None if carry.replay is None else critic_batch,
+        sample=_sample(task, cleaned[0], data.mask, sample_key),
+    )
+    metrics = {
+        "kl_local": measured.kl_local,
+        "distance_global": measured.distance_global,
+        "guarded": guarded,
+        "steps": jnp.sum(critic_batch.weight),
+        "train_return": data.mean_return(),
+    }
+    return after, _with_replay(carry.replay, critic_batch), metrics
 
 
 def guard(
-    learner: LearnerSettings, before: Guarded, after: Guarded, kl_local: Float[Array, ""]
-) -> tuple[Guarded, Bool[Array, ""]]:
-    """What counts of an iteration, and whether it was rolled back.
+    learner: LearnerSettings, before: Carry, after: Carry, kl_local: Float[Array, ""]
+) -> tuple[Carry, Bool[Array, ""]]:
+    """Roll an iteration back that leaves the trust region.
 
-    Outside the trust region the step counts for nothing, neither for the policy nor for the
-    coefficients, and the step size is halved; inside, it recovers.
+    Outside of it the step counts for nothing, neither for the policy nor for the coefficients, and
+    the step size is halved; inside, it recovers. Doubling c2 instead would make plain SGD only less
+    stable: once the policy's deviation is small, a large c2 makes the objective steeper, not the
+    step safer.
+
+    Returns:
+        What counts of the iteration, and whether it was rolled back.
     """
     bound = learner.guard_multiple * learner.d_local
     guarded = learner.guard & ~(_finite(after.policy) & (kl_local <= bound))
     back = before._replace(step_scale=before.step_scale * 0.5)
     on = after._replace(step_scale=jnp.minimum(before.step_scale * 1.1, 1.0))
-    return jax.tree.map(lambda b, o: jnp.where(guarded, b, o), back, on), guarded
+    fields = ("policy", "policy_optimiser", "coefficients", "step_scale")
+    counts = jax.tree.map(
+        lambda b, o: jnp.where(guarded, b, o),
+        {name: getattr(back, name) for name in fields},
+        {name: getattr(on, name) for name in fields},
+    )
+    return after._replace(**counts), guarded
 
 
-def _finite(tree: PyTree) -> Bool[Array, ""]:
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+def fit_critic(
+    task: Task, start: Start, carry: Carry, batch: CriticBatch, index: Int[Array, ""]
+) -> Carry:
+    """Fit the critic for an iteration; the next one needs it only after its episodes."""
+    _, _, key = iteration_keys(start.key, index)
+    value_net, critic_optimiser = critic.improve_critic(
+        task.critic, carry.critic, carry.critic_optimiser, batch, key
+    )
+    return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
 
 
 def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trained, ClientState]:
-    """What a client sends and keeps after its last iteration.
+    """Make what a client sends and keeps after its last iteration.
 
     Args:
         task: world, algorithm and settings.
@@ -237,13 +280,13 @@ def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trai
         metrics: of all iterations.
     """
     model, client, _ = start
-    ended = _ended(task, start, end, metrics)
-    settled = task.algorithm.adapt_after_round(ended)
-    moved = ended.travelled > 0
+    result = _result(task, start, end, metrics)
+    settled = task.algorithm.adapt_after_round(result)
+    moved = result.step_size_sum > 0
     coefficients = {
         name: jnp.where(moved, settled[name], before) for name, before in end.coefficients.items()
     }
-    own, message = task.algorithm.finish(ended)
+    own, message = task.algorithm.finish(result)
     update = Update(
         model=Model(
             policy=without(end.policy, client.personal),
@@ -271,195 +314,121 @@ def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trai
 
 
 def message_after(task: Task, start: Start) -> PyTree:
-    """What the algorithm sends after a round in which nothing happened: the shape of a message."""
+    """The message after a round in which nothing happened: its shape is that of every message."""
     none = jnp.zeros(task.learner.iterations)
     metrics = {"guarded": none == 0, "distance_global": none, "steps": none}
     trained, _ = finish(task, start, begin(task, start), metrics)
     return trained.update.message
 
 
-def _ended(task: Task, start: Start, end: Carry, metrics: Metrics) -> Ended:
-    """What an algorithm sees of a round that is over."""
+def _result(task: Task, start: Start, end: Carry, metrics: Metrics) -> RoundResult:
+    """A round that is over, as an algorithm sees it."""
     model, client, key = start
     counts = ~metrics["guarded"]
-    # The last iteration that counts; whatever is there if none does, as `travelled` says.
+    # The last iteration that counts; whatever is there if none does, as `step_size_sum` says.
     last = task.learner.iterations - 1 - jnp.argmax(counts[::-1])
     begun = policy_of(model, client)
     sent = (without(policy, client.personal) for policy in (end.policy, begun))
-    return Ended(
+    return RoundResult(
         learner=task.learner,
         coefficients=end.coefficients,
-        own=client.own,
-        shared=model.shared,
+        client_state=client.own,
+        server_state=model.shared,
         policy=end.policy,
         global_policy=begun,
         move=jax.tree.map(jnp.subtract, *sent),
-        travelled=task.learner.learning_rate * end.travelled,
+        step_size_sum=task.learner.learning_rate * end.step_size_sum,
         distance_global=metrics["distance_global"][last],
         sample=end.sample,
-        statistics=seen_in(task, start, end),
+        statistics=iteration_stats(task, start, end),
         # No iteration has this number.
         key=jax.random.fold_in(key, task.learner.iterations),
     )
-
-
-NOT_A_STEP = 2**31
-"""Hooks' keys are folded with the number of a gradient step, which this is not."""
-
-
-def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, ClientState]:
-    """Trains the broadcast model on one client's world for a round.
-
-    Returns:
-        What comes of it, and the client's new state.
-    """
-    if not isinstance(source, Traced):
-        return _on_the_host(task, start, source)
-
-    def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
-        data = collect(task, start, carry, source, index)
-        carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
-        return fit_critic(task, start, carry, batch, index), metrics
-
-    indices = jnp.arange(task.learner.iterations)
-    end, metrics = jax.lax.scan(step, begin(task, start), indices)
-    return finish(task, start, end, metrics)
-
-
-def _on_the_host(task: Task, start: Start, source: Source) -> tuple[Trained, ClientState]:
-    carry, rows = _begin(task, start), []
-    for i in range(task.learner.iterations):
-        data = collect(task, start, carry, source, i)
-        cleaned = _clean(task, data)
-        carry, batch, metrics = _improve(task, start, carry, data, cleaned, jnp.int32(i))
-        carry = _fit_critic(task, start, carry, batch, jnp.int32(i))
-        rows.append(metrics)
-    return _finish(task, start, carry, jax.tree.map(lambda *x: jnp.stack(x), *rows))
-
-
-def collect(
-    task: Task, start: Start, carry: Carry, source: Source, index: Array | int
-) -> Trajectories:
-    """An iteration's data: pi_{i-1} runs for T steps (phase 0)."""
-    acts, key = behaviour(task, start, carry), keys_of(start.key, index).run
-    steps = task.learner.steps
-    if task.learner.collect == "steps":
-        return source.fill(acts, steps, key)
-    return source.collect(acts, columns_for(task.world, steps), key)
-
-
-def clean(task: Task, data: Trajectories) -> Cleaned:
-    """An iteration's data for the running statistics.
-
-    A step of its own, because on the host it is compiled by itself: together with `improve` it
-    would change how that rounds.
-    """
-    limit = task.learner.outliers_beyond
-    return Cleaned(
-        statistics.without_outliers(data.observation, data.mask, limit),
-        statistics.without_outliers(data.reward, data.mask, limit),
-    )
-
-
-def improve(
-    task: Task,
-    start: Start,
-    carry: Carry,
-    data: Trajectories,
-    cleaned: Cleaned,
-    index: Int[Array, ""],
-) -> tuple[Carry, critic.CriticBatch, Metrics]:
-    """One iteration of the policy, on what `collect` gave.
-
-    The statistics it acted on stay as they are for the whole iteration, so the importance ratio
-    compares like with like.
-
-    Args:
-        task: world, algorithm and settings.
-        start: what the client started the round from.
-        carry: what the iteration before left.
-        data: the episodes.
-        cleaned: the same for the running statistics.
-        index: i - 1.
-
-    Returns:
-        What the next iteration starts with, but for the critic; what the critic is to learn from;
-        and metrics.
-    """
-    learner, algorithm = task.learner, task.algorithm
-    key = keys_of(start.key, index).policy
-    policies = Policies(carry.policy, policy_of(start.model, start.client))
-    seen = seen_in(task, start, carry)
-    observations = _add(carry.observations, cleaned.observation, data.mask)
-    rewards = _add(carry.rewards, cleaned.reward, data.mask)
-    known = merged(known_rewards(start), rewards)
-    reward = statistics.rescale(known, data.reward, learner.reward_clip)
-    policy_batch, critic_batch = batches(task, policies, carry.critic, seen, data, reward)
-    now = Iteration(
-        learner=learner,
-        policies=policies,
-        coefficients=carry.coefficients,
-        own=start.client.own,
-        shared=start.model.shared,
-        statistics=seen,
-        number=index,
-        key=key,
-        personal=start.client.personal,
-    )
-    for_algorithm, for_sample = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
-    now = now._replace(prepared=algorithm.prepare(now, for_algorithm))
-
-    # Phase 1: E epochs on h_n.
-    learning = Learning(carry.policy, carry.policy_optimiser, carry.step_scale)
-    policy, policy_optimiser = improve_policy(algorithm, now, learning, policy_batch, key)
-
-    # Phases 2 and 3: measure on the whole batch, then adapt c2 and c1.
-    steps = gradient_steps(learner, policy_batch)
-    at = look(now, policy, policy_batch, (index + 1) * steps)
-    measured = measure(algorithm, now, at)
-    adapted = _adapt(task, at, measured)
-
-    before = Guarded(carry.policy, carry.policy_optimiser, carry.coefficients, carry.step_scale)
-    after = Guarded(policy, policy_optimiser, adapted, carry.step_scale)
-    counts, guarded = guard(learner, before, after, measured.kl_local)
-    went = steps * carry.step_scale
-    if start.client.personal is not None:
-        went = went * trains_shared(learner, index)
-    metrics = {
-        "kl_local": measured.kl_local,
-        "distance_global": measured.distance_global,
-        "guarded": guarded,
-        "steps": jnp.sum(critic_batch.weight),
-        "train_return": data.mean_return(),
-    }
-    carried = carry._replace(
-        **counts._asdict(),
-        iterations=carry.iterations + 1,
-        travelled=carry.travelled + jnp.where(guarded, 0.0, went),
-        observations=observations,
-        rewards=rewards,
-        replay=None if carry.replay is None else critic_batch,
-        sample=_sample(task, cleaned.observation, data.mask, for_sample),
-    )
-    return carried, _with_replay(carry.replay, critic_batch), metrics
-
-
-def fit_critic(
-    task: Task, start: Start, carry: Carry, batch: critic.CriticBatch, index: Int[Array, ""]
-) -> Carry:
-    """The critic's part of an iteration; the next one needs it only after its episodes."""
-    key = keys_of(start.key, index).critic
-    value_net, critic_optimiser = critic.improve_critic(
-        task.critic, carry.critic, carry.critic_optimiser, batch, key
-    )
-    return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
 
 
 _begin, _clean, _improve = jax.jit(begin), jax.jit(clean), jax.jit(improve)
 _fit_critic, _finish = jax.jit(fit_critic), jax.jit(finish)
 
 
-def _adapt(task: Task, at: Local, measured: Measured) -> dict[str, Float[Array, ""]]:
+def iteration_keys(
+    key: PRNGKeyArray, index: Array | int
+) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    """An iteration's keys, for acting, for the policy and for the critic, from the round's key."""
+    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
+    return run, policy, critic
+
+
+def policy_of(model: Model, client: ClientState) -> Policy:
+    """pi^t as a client has it: what the server sent, with the client's personal part."""
+    return whole(model.policy, client.personal)
+
+
+def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
+    """A client's behaviour in an iteration."""
+    seen = iteration_stats(task, start, carry)
+    return Behaviour(task.learner, carry.policy, seen, carry.iterations)
+
+
+def global_behaviour(
+    task: Task, model: Model, client: ClientState, deterministic: bool = False
+) -> Behaviour:
+    """A client's behaviour where it follows the global policy."""
+    seen = observation_stats(model, client)
+    policy = policy_of(model, client)
+    return Behaviour(task.learner, policy, seen, client.iterations, deterministic)
+
+
+def observation_stats(model: Model, client: ClientState) -> Moments | None:
+    """The statistics that a client's observations are standardised with: the server's, or its own.
+
+    A client that keeps statistics of its own goes by them.
+    """
+    return model.observations if client.observations is None else client.observations
+
+
+def iteration_stats(task: Task, start: Start, carry: Carry) -> Moments | None:
+    """The statistics that a client's observations are standardised with in an iteration."""
+    before = observation_stats(start.model, start.client)
+    if task.learner.statistics_from == "round":
+        return before
+    return merged(before, carry.observations)
+
+
+def merged(a: Moments | None, b: Moments | None) -> Moments | None:
+    """Both together, if such moments are kept."""
+    return None if a is None or b is None else statistics.merge(a, b)
+
+
+def _reward_stats(start: Start) -> Moments | None:
+    own = start.client.rewards
+    return start.model.rewards if own is None else own
+
+
+def _none_yet(moments: Moments | None) -> Moments | None:
+    """Empty moments to collect into, if such moments are kept."""
+    return None if moments is None else jax.tree.map(lambda x: jnp.zeros(x.shape), moments)
+
+
+def _no_replay(task: Task) -> CriticBatch:
+    """A batch of padding, as large as an iteration's."""
+    samples = samples_in(task.world, task.learner)
+    return CriticBatch(
+        jnp.zeros((samples, critic.inputs(task.world, task.critic))),
+        jnp.zeros(samples),
+        jnp.zeros(samples),
+    )
+
+
+def _no_sample(task: Task) -> Float[Array, "s o"] | None:
+    number = task.algorithm.observations_sent
+    return jnp.zeros((number, task.world.observation_size)) if number else None
+
+
+def _finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def _adapt(task: Task, at: HookInput, measured: Measured) -> dict[str, Float[Array, ""]]:
     bounds: Bounds = task.learner.c2_bounds
     if task.learner.c2_cap_by_advantage:
         bounds = capped(bounds, measured.max_advantage, measured.kl_local)
@@ -487,9 +456,7 @@ def _sample(
     return observation.reshape(-1, observation.shape[-1])[first]
 
 
-def _with_replay(
-    previous: critic.CriticBatch | None, batch: critic.CriticBatch
-) -> critic.CriticBatch:
+def _with_replay(previous: CriticBatch | None, batch: CriticBatch) -> CriticBatch:
     if previous is None:
         return batch
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), previous, batch)

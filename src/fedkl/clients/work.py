@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.clients.records import ClientState, Task
-from fedkl.clients.round import Start, Trained, following, local_round
+from fedkl.clients.records import ClientState, Start, Task, Trained
+from fedkl.clients.round import global_behaviour, local_round
 from fedkl.clients.sources import Recording, Source, Traced
 from fedkl.io.arrays import Array
 
@@ -52,7 +52,7 @@ class Evaluate(eqx.Module):
     """Take the mode of the policy instead of a sample."""
 
     def __call__(self, task: Task, start: Start, source: Source) -> tuple[Float[Array, " e"], None]:
-        acts = following(task, start.model, start.client, self.deterministic)
+        acts = global_behaviour(task, start.model, start.client, self.deterministic)
         whole, rest = divmod(self.episodes, EPISODES_AT_ONCE)
         keys = [
             jax.random.fold_in(start.key, block * EPISODES_AT_ONCE) if block else start.key
@@ -79,5 +79,5 @@ class RecordEpisode(eqx.Module):
     deterministic: bool = eqx.field(static=True)
 
     def __call__(self, task: Task, start: Start, source: Source) -> tuple[Recording, None]:
-        acts = following(task, start.model, start.client, self.deterministic)
+        acts = global_behaviour(task, start.model, start.client, self.deterministic)
         return source.record(acts, start.key), None

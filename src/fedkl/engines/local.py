@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree, UInt32
 
-from fedkl.clients.records import ClientState, Model, Task
-from fedkl.clients.round import Start
+from fedkl.clients.records import ClientState, Model, Start, Task
 from fedkl.clients.sources import Hosted, PooledHosted, PooledTraced, Source, Traced
 from fedkl.clients.work import Train, Work
 from fedkl.engines.base import Failure, Job, Words

@@ -19,18 +19,8 @@ from jaxtyping import Float, Int, UInt32
 
 from fedkl.clients import round as local
 from fedkl.clients.behaviour import actors, seeds_of
-from fedkl.clients.records import ClientState, Metrics, Model, Task
-from fedkl.clients.round import (
-    Carry,
-    Cleaned,
-    Start,
-    Trained,
-    begin,
-    behaviour,
-    finish,
-    following,
-    keys_of,
-)
+from fedkl.clients.records import Carry, ClientState, Metrics, Model, Start, Task, Trained
+from fedkl.clients.round import Cleaned, begin, behaviour, finish, global_behaviour, iteration_keys
 from fedkl.clients.sources import Recording, lengths_for, recording, trajectories
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.core.processes import cores
@@ -74,7 +64,7 @@ class _Step(NamedTuple):
 def _begin(task: Task, start: Start) -> _Begun:
     carry = begin(task, start)
     indices = jnp.arange(task.learner.iterations)
-    words = jax.vmap(lambda i: jax.random.key_data(keys_of(start.key, i).run))(indices)
+    words = jax.vmap(lambda i: jax.random.key_data(iteration_keys(start.key, i)[0]))(indices)
     return _Begun(carry, behaviour(task, start, carry).actor(), words)
 
 
@@ -91,7 +81,7 @@ def _improve(
 
 
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
-    return following(task, model, client, deterministic).actor()
+    return global_behaviour(task, model, client, deterministic).actor()
 
 
 def _jitted(function: Callable[..., T], *axes: int | Start | None) -> Callable[..., T]:

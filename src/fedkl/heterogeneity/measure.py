@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from fedkl.clients.behaviour import Behaviour
-from fedkl.clients.records import Task
-from fedkl.clients.round import Start, policy_of, seen_with
+from fedkl.clients.records import Start, Task
+from fedkl.clients.round import observation_stats, policy_of
 from fedkl.clients.sources import Source
 from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning import statistics
@@ -155,7 +155,7 @@ class Measure(eqx.Module):
     def behaviour(self, task: Task, start: Start) -> Behaviour:
         """How the client acts: by pi itself, without the exploration of a first iteration."""
         policy = policy_of(start.model, start.client)
-        seen = seen_with(start.model, start.client)
+        seen = observation_stats(start.model, start.client)
         return Behaviour(task.learner, policy, seen, jnp.ones((), jnp.int32))
 
     def measured(self, acts: Behaviour, data: Trajectories) -> Measurement:

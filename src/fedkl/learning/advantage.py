@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 
 from fedkl.io.arrays import Array
 from fedkl.learning import critic, statistics
-from fedkl.learning.policy import MLP
-from fedkl.learning.policy_optimisation import Policies, PolicyBatch
+from fedkl.learning.policy import MLP, Policy
+from fedkl.learning.policy_optimisation import PolicyBatch
 from fedkl.learning.settings import CriticSettings, LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.learning.trajectories import Trajectories
@@ -75,7 +75,8 @@ class HasSettings(Protocol):
 
 def batches(
     task: HasSettings,
-    policies: Policies,
+    previous: Policy,
+    broadcast: Policy,
     value_net: MLP,
     seen: Moments | None,
     data: Trajectories,
@@ -85,7 +86,8 @@ def batches(
 
     Args:
         task: for discount and advantages, and which targets the critic learns from.
-        policies: pi_{i-1}, which ran the episodes, and pi^t.
+        previous: pi_{i-1}, which ran the episodes.
+        broadcast: pi^t.
         value_net: the critic as it is.
         seen: the statistics that pi_{i-1} saw with.
         data: the episodes.
@@ -106,11 +108,13 @@ def batches(
         lasted = jnp.max(jnp.where(final, elapsed + 1, 0), axis=0)
         last = critic.with_time(last, lasted, limit)
     value = critic.values(value_net, seen_by_critic)
-    beyond = Beyond(critic.values(value_net, last), jnp.zeros(()))
+    value_at_cut: Float[Array, "*hn"] = jnp.zeros(())
     if data.after is not None and learner.bootstrap_truncation:
         # No config has that and a critic that sees the time left.
-        beyond = beyond._replace(truncated=critic.values(value_net, standard(data.after)))
-    steps = steps_of(data, reward, value, beyond, learner.bootstrap_truncation)
+        value_at_cut = critic.values(value_net, standard(data.after))
+    last_value = critic.values(value_net, last)
+    bootstrap = learner.bootstrap_truncation
+    steps = steps_of(data, reward, value, last_value, value_at_cut, bootstrap)
     gain = advantages(steps, learner.discount, learner.gae_lambda)
     if task.critic.targets == "gae":
         target = gain + value
@@ -133,33 +137,25 @@ def batches(
     visited = weight
     if learner.discounted_states:
         visited = weight * learner.discount ** flat(data.elapsed())
-    previous = policies.previous.network(states)
+    outputs = previous.network(states)
     policy_batch = PolicyBatch(
         observation=states,
         action=action,
         advantage=gain,
-        log_prob=policies.previous.distribution(previous).log_prob(action),
-        previous=previous,
-        broadcast=policies.broadcast.network(states),
+        log_prob=previous.distribution(outputs).log_prob(action),
+        previous=outputs,
+        broadcast=broadcast.network(states),
         weight=visited,
     )
     return policy_batch, critic.CriticBatch(flat(seen_by_critic), flat(target), weight)
-
-
-class Beyond(NamedTuple):
-    """The critic's values where the data end."""
-
-    last: Float[Array, " n"]
-    """After the last step of each column."""
-    truncated: Float[Array, "*hn"]
-    """After every step with which a limit of the world's own cut an episode off."""
 
 
 def steps_of(
     data: Trajectories,
     reward: Float[Array, "h n"],
     value: Float[Array, "h n"],
-    beyond: Beyond,
+    last_value: Float[Array, " n"],
+    value_at_cut: Float[Array, "*hn"],
     bootstrap_truncation: bool,
 ) -> Steps:
     """What comes after each step: the next one, or a true end, a time limit, or a cut.
@@ -168,17 +164,19 @@ def steps_of(
         data: the episodes.
         reward: their rewards, scaled.
         value: the critic's value of each step's state.
-        beyond: and of what comes after them.
+        last_value: of the state after each column's last step.
+        value_at_cut: of the state after each step with which a limit of the world's own cut an
+            episode off.
         bootstrap_truncation: whether there is any value after a time limit.
     """
     last = last_steps(data)
-    next_value = jnp.concatenate([value[1:], beyond.last[None]])
-    next_value = jnp.where(last, beyond.last, next_value)
+    next_value = jnp.concatenate([value[1:], last_value[None]])
+    next_value = jnp.where(last, last_value, next_value)
     if not bootstrap_truncation:
         at_limit = data.elapsed() == len(data.reward) - 1
         next_value = jnp.where(at_limit, 0.0, next_value)
     if data.truncated is not None:
-        next_value = jnp.where(data.truncated, beyond.truncated, next_value)
+        next_value = jnp.where(data.truncated, value_at_cut, next_value)
     next_value = jnp.where(data.terminated, 0.0, next_value)
     return Steps(reward, value, next_value, ~data.ended() & ~last, data.mask)
 

@@ -45,50 +45,20 @@ class PolicyBatch(NamedTuple):
     """1 for a real step, 0 for padding after an episode's end."""
 
 
-class Policies(NamedTuple):
-    """The two fixed policies of an iteration."""
-
-    previous: Policy
-    """pi_{i-1}, which collected the data."""
-    broadcast: Policy
-    """pi^t."""
-
-
-class Iteration(NamedTuple):
-    """What stays as it is for a whole iteration."""
-
-    learner: LearnerSettings
-    policies: Policies
-    coefficients: dict[str, Float[Array, ""]]
-    """c2 and those of the algorithm."""
-    own: Any
-    """What the client keeps for the algorithm."""
-    shared: Any
-    """What the algorithm has the server broadcast."""
-    statistics: Moments | None
-    """What observations are standardised with."""
-    number: Int[Array, ""]
-    """i - 1."""
-    key: PRNGKeyArray
-    prepared: Any = ()
-    """What the algorithm has made for this iteration."""
-    personal: Policy | None = None
-    """The part of the policy that is the client's own, everything else None."""
-
-
-class Local(NamedTuple):
+class HookInput(NamedTuple):
     """All that an algorithm's hooks may look at: the local policy pi beside the global one pi^t on
     a batch of states, and where in the round that is.
 
-    What a hook does not look at costs nothing: it is not computed.
+    `prepare` is given the state of things at the start of an iteration: pi is still pi_{i-1}, and
+    the batch is the whole one. What a hook does not look at costs nothing: it is not computed.
     """
 
     learner: LearnerSettings
     coefficients: dict[str, Float[Array, ""]]
     """c2 and those of the algorithm."""
-    own: Any
+    client_state: Any
     """What the client keeps for the algorithm."""
-    shared: Any
+    server_state: Any
     """What the algorithm has the server broadcast."""
     prepared: Any
     """What the algorithm has made for this iteration."""
@@ -96,10 +66,14 @@ class Local(NamedTuple):
     """pi."""
     actions: Distribution
     """pi(. | s) for each state."""
+    previous_policy: Policy
+    """pi_{i-1}, which collected the data."""
     global_policy: Policy
     """pi^t."""
     global_actions: Distribution
     """pi^t(. | s) for each state."""
+    personal: Policy | None
+    """The part of the policy that is the client's own, everything else None."""
     batch: PolicyBatch
     """The states, what was done there and what came of it; `weight` is 0 for padding."""
     statistics: Moments | None
@@ -110,6 +84,16 @@ class Local(NamedTuple):
     """Gradient steps of the round before this one."""
     key: PRNGKeyArray
     """For the algorithm's own use; another one in each step."""
+
+    @property
+    def own(self) -> Any:
+        """Former name of `client_state`."""
+        return self.client_state
+
+    @property
+    def shared(self) -> Any:
+        """Former name of `server_state`."""
+        return self.server_state
 
 
 class Measured(NamedTuple):
@@ -122,46 +106,38 @@ class Measured(NamedTuple):
     max_advantage: Float[Array, ""]
 
 
-class Learning(NamedTuple):
-    """A policy on its way through gradient steps."""
+def at_step(
+    now: HookInput, policy: Policy, batch: PolicyBatch, step: Int[Array, ""] | int
+) -> HookInput:
+    """Hooks' input for `policy` on the states of `batch`, at a gradient step of the round.
 
-    policy: Policy
-    optimiser: PyTree
-    scale: Float[Array, ""]
-    """Factor on the step size (below 1 after the guard acted)."""
-
-
-def look(now: Iteration, policy: Policy, batch: PolicyBatch, step: Int[Array, ""] | int) -> Local:
-    """What a hook sees of `policy` on the states of `batch`."""
-    return Local(
-        learner=now.learner,
-        coefficients=now.coefficients,
-        own=now.own,
-        shared=now.shared,
-        prepared=now.prepared,
+    Args:
+        now: the same at the start of the iteration.
+        policy: pi.
+        batch: a minibatch, or the whole batch.
+        step: gradient steps of the round before this one.
+    """
+    return now._replace(
         policy=policy,
         actions=policy(batch.observation),
-        global_policy=now.policies.broadcast,
-        global_actions=now.policies.broadcast.distribution(batch.broadcast),
+        global_actions=now.global_policy.distribution(batch.broadcast),
         batch=batch,
-        statistics=now.statistics,
-        iteration=now.number,
         step=jnp.asarray(step),
         key=jax.random.fold_in(now.key, step),
     )
 
 
-def objective(algorithm: Algorithm, now: Iteration, at: Local) -> Float[Array, ""]:
+def objective(algorithm: Algorithm, at: HookInput) -> Float[Array, ""]:
     """h_n on a minibatch."""
     batch, learner = at.batch, at.learner
     ratio = jnp.exp(at.actions.log_prob(batch.action) - batch.log_prob)
     gain = weighted_mean(jnp.clip(ratio, *learner.ratio_bounds) * batch.advantage, batch.weight)
-    return gain - algorithm.penalty(at) - at.coefficients["c2"] * kl_local(now, at)
+    return gain - algorithm.penalty(at) - at.coefficients["c2"] * kl_local(at)
 
 
-def kl_local(now: Iteration, at: Local) -> Float[Array, ""]:
+def kl_local(at: HookInput) -> Float[Array, ""]:
     """Mean KL(pi_{i-1} || pi) over the states of a batch."""
-    previous = now.policies.previous.distribution(at.batch.previous)
+    previous = at.previous_policy.distribution(at.batch.previous)
     return weighted_mean(previous.kl(at.actions), at.batch.weight)
 
 
@@ -180,46 +156,46 @@ def gradient_steps(learner: LearnerSettings, batch: PolicyBatch) -> int:
 
 def improve_policy(
     algorithm: Algorithm,
-    now: Iteration,
-    start: Learning,
-    batch: PolicyBatch,
+    now: HookInput,
+    optimiser_state: PyTree,
+    scale: Float[Array, ""],
     key: PRNGKeyArray,
 ) -> tuple[Policy, PyTree]:
-    """E epochs of minibatch gradient steps on h_n, from pi_{i-1} on (phase 1 of the paper).
+    """Take E epochs of minibatch gradient steps on h_n, from pi_{i-1} on (phase 1 of the paper).
 
     Args:
         algorithm: adds its penalty and may change the gradient.
-        now: the iteration.
-        start: pi_{i-1}, with its optimiser.
-        batch: the iteration's data.
+        now: the start of the iteration, with its whole batch.
+        optimiser_state: as the iteration before left it.
+        scale: factor on the step size (below 1 after the guard acted).
         key: for the shuffling.
 
     Returns:
         pi_i and the optimiser's state.
     """
     learner = now.learner
-    before = now.number * gradient_steps(learner, batch)
+    before = now.iteration * gradient_steps(learner, now.batch)
 
     def gradient(policy: Policy, part: PolicyBatch, step: Int[Array, ""]) -> Policy:
         def h(policy: Policy) -> Float[Array, ""]:
-            return objective(algorithm, now, look(now, policy, part, before + step))
+            return objective(algorithm, at_step(now, policy, part, before + step))
 
         descent = jax.tree.map(jnp.negative, jax.grad(h)(policy))
-        applied = algorithm.gradient(descent, look(now, policy, part, before + step))
-        return applied if now.personal is None else _own_first(now, applied)
+        applied = algorithm.gradient(descent, at_step(now, policy, part, before + step))
+        return applied if now.personal is None else _personal_first(now, applied)
 
-    batches = minibatches.shuffled(batch, learner.epochs, learner.minibatch, key)
+    batches = minibatches.shuffled(now.batch, learner.epochs, learner.minibatch, key)
     return minibatches.descend(
-        gradient, optimiser(learner), start.policy, start.optimiser, batches, start.scale
+        gradient, optimiser(learner), now.previous_policy, optimiser_state, batches, scale
     )
 
 
-def _own_first(now: Iteration, gradient: Policy) -> Policy:
-    """Without what is shared, in the iterations in which only the personal part is trained.
+def _personal_first(now: HookInput, gradient: Policy) -> Policy:
+    """The gradient without what is shared, while only the personal part is trained.
 
     What sets this client apart then goes into its own part, and not into what is averaged away.
     """
-    shared = trains_shared(now.learner, now.number)
+    shared = trains_shared(now.learner, now.iteration)
 
     def held(own: Array | None, g: Array | None) -> Array | None:
         return g if own is not None or g is None else g * shared
@@ -232,10 +208,10 @@ def trains_shared(learner: LearnerSettings, number: Int[Array, ""]) -> Float[Arr
     return (number >= learner.personal_iterations).astype(jnp.float32)
 
 
-def measure(algorithm: Algorithm, now: Iteration, at: Local) -> Measured:
+def measure(algorithm: Algorithm, at: HookInput) -> Measured:
     """The divergences of pi_i that phases 2 and 3 compare with their targets."""
     return Measured(
-        kl_local(now, at),
+        kl_local(at),
         algorithm.distance_to_global(at),
         jnp.max(jnp.abs(at.batch.advantage)),
     )

@@ -17,8 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.clients.records import PARTS, Kind, Model
-from fedkl.clients.round import Trained
+from fedkl.clients.records import PARTS, Kind, Model, Trained
 from fedkl.io.arrays import AnyArray
 from fedkl.learning.statistics import Moments, pairs
 from fedkl.server.validation import Limits, mean_and_deviation, move, norm

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Trained
 from fedkl.engines import Failure
 from fedkl.server.averaging import AveragingRecord
 from fedkl.server.heterogeneity import LevelRecord

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkl.clients.records import Model
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Model, Trained
 from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure, Job
 from fedkl.io.arrays import size_in_bytes

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from fedkl.clients.records import ClientState, Model, Task, fresh
-from fedkl.clients.round import Start, message_after
+from fedkl.clients.records import ClientState, Model, Start, Task, fresh
+from fedkl.clients.round import message_after
 from fedkl.engines import Engine, InProcess, InSharedWorld
 from fedkl.io.arrays import to_arrays
 from fedkl.learning.randomness import Purpose, key_for

@@ -16,8 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from fedkl.clients.records import PARTS, Kind, Metrics, Model, Update
-from fedkl.clients.round import Trained
+from fedkl.clients.records import PARTS, Kind, Metrics, Model, Trained, Update
 from fedkl.io.arrays import AnyArray, to_arrays
 from fedkl.learning.statistics import Moments, pairs
 

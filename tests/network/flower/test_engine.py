@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.clients.round import Trained
+from fedkl.clients.records import Trained
 from fedkl.clients.work import Evaluate, Train
 from fedkl.core.errors import StalledError
 from fedkl.engines import Engine, Failure
