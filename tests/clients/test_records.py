@@ -140,10 +140,10 @@ class Keeper(Algorithm):
             "c": Coefficient(3.0, (0.0, 3.0), "reset"),
         }
 
-    def own(self, policy):
+    def client_state(self, policy):
         return {"a copy": policy.log_std}
 
-    def shared(self, policy):
+    def server_state(self, policy):
         return (policy.log_std + 1,)
 
 

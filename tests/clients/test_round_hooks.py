@@ -28,8 +28,8 @@ TELLING = {
     "step": lambda at: at.step,
     "half to the step": lambda at: 0.5**at.step,
     "iteration": lambda at: at.iteration,
-    "own": lambda at: at.own,
-    "shared": lambda at: at.shared["seven"],
+    "own": lambda at: at.client_state,
+    "shared": lambda at: at.server_state["seven"],
     "coefficient": lambda at: at.coefficients["told"],
     "mean": lambda at: at.statistics.mean[0],
     "count": lambda at: at.statistics.count,
@@ -54,10 +54,10 @@ class Told(Algorithm):
     def coefficients(self):
         return {"told": Coefficient(3.0, (0.0, 1e6))}
 
-    def own(self, policy):
+    def client_state(self, policy):
         return jnp.array(5.0)
 
-    def shared(self, policy):
+    def server_state(self, policy):
         return {"seven": jnp.array(7.0)}
 
     def gradient(self, gradient, at):
@@ -66,13 +66,13 @@ class Told(Algorithm):
         told = jnp.where(counts, everything[self.tell], 0.0)
         return jax.tree.map(lambda g: jnp.zeros_like(g) + told, gradient)
 
-    def finish(self, ended):
+    def finish(self, result):
         message = {
-            "step_size_sum": ended.step_size_sum,
-            "moved": ended.policy.log_std - ended.global_policy.log_std,
-            "from shared": ended.shared["seven"] * 2,
+            "step_size_sum": result.step_size_sum,
+            "moved": result.policy.log_std - result.global_policy.log_std,
+            "from shared": result.server_state["seven"] * 2,
         }
-        return ended.own + 1, message
+        return result.client_state + 1, message
 
 
 def telling(name, only=-1):
@@ -181,7 +181,7 @@ class Adapts(Told):
     name = "adapts"
 
     def adapt(self, at, measured):
-        told = at.step + 10 * at.iteration + 100 * at.own + 1000 * at.shared["seven"]
+        told = at.step + 10 * at.iteration + 100 * at.client_state + 1000 * at.server_state["seven"]
         return at.coefficients | {"told": told + 10_000 * at.coefficients["c2"]}
 
 

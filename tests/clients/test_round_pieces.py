@@ -105,7 +105,7 @@ def test_what_is_learnt_from_is_as_it_was_observed(point, start):
     carry = begin(task, begun)
     data = Broken(task.world, params).fill(behaviour(task, begun, carry), 64, KEY)
     cleaned = pieces.clean(task, data)
-    assert float(cleaned.observation[0, 5, 0]) < 10
+    assert float(cleaned[0][0, 5, 0]) < 10
     assert float(cleaned.reward[0, 6]) > -20
     after, batch, metrics = pieces.improve(task, begun, carry, data, cleaned, jnp.asarray(0))
     assert float(after.observations.mean[0]) < 2

@@ -87,7 +87,7 @@ def test_a_federation_uses_the_compilation_cache_without_being_asked(tmp_path):
         "fedkl.Federation(fedkl.preset('probe-point'))\n"
         "print(given, jax.config.jax_compilation_cache_dir)\n"
         "jax.config.update('jax_compilation_cache_dir', 'mine')\n"
-        "fedkl.io.compilation.enable_cache()\n"
+        "from fedkl.io.compilation import enable_cache; enable_cache()\n"
         "print(jax.config.jax_compilation_cache_dir)\n"
     )
     done = subprocess.run(

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from fedkl.clients.records import Model, Task
-from fedkl.clients.round import Start, policy_of, seen_with
+from fedkl.clients.records import Model, Start, Task
+from fedkl.clients.round import observation_stats, policy_of
 from fedkl.clients.sources import Source, Traced
 from fedkl.io.arrays import AnyArray, Array
 from fedkl.learning import statistics
@@ -90,7 +90,7 @@ class EvaluateAveraging(eqx.Module):
         assert isinstance(start.model.shared, Members)
         before, members, weights = start.model.shared
         average = policy_of(start.model, start.client)
-        seen = seen_with(start.model, start.client)
+        seen = observation_stats(start.model, start.client)
 
         def standard(observation: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
             return statistics.standardise(seen, observation, task.learner.observation_clip)

@@ -83,7 +83,7 @@ def test_a_wide_network_has_the_bits_of_a_process_that_is_pinned_to_one_core(clu
     program = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "import fedkl, sys, numpy as np, jax\n"
-        "fedkl.io.compilation.enable_cache()\n"
+        "from fedkl.io.compilation import enable_cache; enable_cache()\n"
         f"federation = fedkl.Federation(fedkl.preset('reacher-init-state', set={SMALL | WIDE}))\n"
         "list(federation)\n"
         "for leaf in jax.tree.leaves(federation.state.model):\n"
@@ -106,7 +106,7 @@ import jax, numpy as np, ray
 from ray.cluster_utils import Cluster
 import fedkl
 from fedkl.network.ray.engine import Ray
-fedkl.io.compilation.enable_cache()
+from fedkl.io.compilation import enable_cache; enable_cache()
 config = fedkl.preset("reacher-init-state", set={
     "federation.rounds": 5, "federation.clients_per_round": 10, "learner.iterations": 5,
     "evaluation.clients": 20, "evaluation.episodes": 2})
