@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import fedkl.algorithms
 from fedkl.algorithms import ALGORITHMS, Algorithm, register_algorithm
 from fedkl.core.errors import UserError
-from fedkl.learning.policy_optimisation import Measured
+from fedkl.learning.policy_optimisation import HookInput, Measured
 from fedkl.learning.settings import FEDERATED, LOCAL, NONE, LearnerSettings, Sharing
 
 
@@ -76,3 +77,34 @@ def adds_nothing_else(algorithm, hand):
     assert algorithm.adapt_after_round(ended) is at.coefficients
     assert algorithm.finish(ended) == ("own", ())
     assert algorithm.gather("shared", [(), ()], 9) == "shared"
+
+
+def test_hooks_by_their_former_names_are_called_with_a_warning():
+    class Former(Algorithm):
+        name = "former"
+        summary = "for this test"
+
+        def own(self, policy):
+            return "kept"
+
+        def shared(self, policy):
+            return "broadcast"
+
+    with pytest.warns(DeprecationWarning, match="_state` now") as warned:
+        register_algorithm(Former)
+    assert [str(one.message) for one in warned] == [
+        f"the hook `{old}` of {Former.__qualname__} is called `{new}` now"
+        for old, new in (("own", "client_state"), ("shared", "server_state"))
+    ]
+    assert Former().client_state(None) == "kept"
+    assert Former().server_state(None) == "broadcast"
+    assert Former().shares
+
+
+def test_what_hooks_are_given_is_there_by_its_former_names(hand):
+    at = hand.at()._replace(client_state=1, server_state=2)
+    result = hand.ended(client_state=1, server_state=2, step_size_sum=jnp.array(3.0))
+    assert (at.own, at.shared) == (result.own, result.shared) == (1, 2)
+    assert result.travelled == 3
+    with pytest.warns(DeprecationWarning, match="Local is called HookInput now"):
+        assert fedkl.algorithms.Local is HookInput
