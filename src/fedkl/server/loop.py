@@ -73,7 +73,7 @@ class Federation:
     def __init__(self, config: Config, engine: Engine | None = None) -> None:
         """Args:
         config: what to train.
-        engine: where the clients are; None: all in this process (`server.starting.local_engine`).
+        engine: where the clients are; None: all in this process (`server.setup.local_engine`).
 
         Raises:
             UserError: it is no config, or its world is not what it says.
