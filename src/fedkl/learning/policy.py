@@ -82,7 +82,7 @@ def personal_part(policy: Policy, which: str) -> Policy | None:
 
     Args:
         policy: a whole one.
-        which: one of `sharing.PERSONAL`; there is no such part if it is `NONE`.
+        which: one of `settings.PERSONAL`; there is no such part if it is `NONE`.
     """
     if which == NONE:
         return None

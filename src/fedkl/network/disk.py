@@ -45,7 +45,7 @@ class States:
     def __init__(self, folder: Path, federation: str, first: ClientState) -> None:
         """Args:
         folder: the client's.
-        federation: its name, as `requests.new_federation` made it.
+        federation: its name, as `messages.new_federation` made it.
         first: the client's state before its first round.
         """
         self._folder = folder / check_federation(federation)

@@ -48,7 +48,7 @@ class Exchange:
     def __init__(self, config: Config, federation: str, limit: int = LARGEST) -> None:
         """Args:
         config: the run's.
-        federation: its name, as `requests.new_federation` made it.
+        federation: its name, as `messages.new_federation` made it.
         limit: bytes that a message may have.
         """
         self.federation = check_federation(federation)

@@ -1,7 +1,7 @@
 """Checkpoints: named arrays and numbered rows, checked byte by byte when they are read.
 
 The files are those of `checkpoint_files`. While all rows together are small, a checkpoint is one
-file. When they are not, it is a chain of files (see `chains`), so that a save costs what changed
+file. When they are not, it is a chain of files (see `Chain`), so that a save costs what changed
 and not what there is. The chains of consecutive checkpoints have no file in common: they take
 turns. So one damaged file costs one checkpoint, however many build on it.
 """
@@ -34,7 +34,7 @@ class Saved(NamedTuple):
         round: the number of finished rounds.
         arrays: name to array.
         rows: row number to named arrays.
-        origin: where it comes from, as names and texts (see `origins`).
+        origin: where it comes from, as names and texts (see `training.origin`).
     """
 
     round: int
@@ -95,7 +95,7 @@ class Checkpoints:
             changed: the numbers of the rows that are not as they were at this object's previous
                 `save` or `latest`, new ones among them; None if that is not known. The others are
                 not looked at, unless it is time to write all rows again.
-            origin: where the checkpoint comes from, as names and texts (see `origins`).
+            origin: where the checkpoint comes from, as names and texts (see `training.origin`).
 
         Raises:
             UserError: it could not be written; the earlier checkpoints are all still there.

@@ -70,8 +70,7 @@ def _seconds(message: Message) -> float:
 
 
 def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
-    """As `asking.deliver`; a process that gave no answer is ended, so the next message starts
-    another one."""
+    """Deliver a message; end a process that gave no answer, so that the next message starts another."""
     try:
         return _awake(place, blob, seconds)
     except NoAnswerError:

@@ -77,7 +77,7 @@ class Flower:
     def __init__(self, config: Config, federation: str, patience: float, screen: Screen) -> None:
         """Args:
         config: the run's.
-        federation: its name, as `requests.new_federation` made it.
+        federation: its name, as `messages.new_federation` made it.
         patience: seconds to wait for clients where too few are connected.
         screen: where a person sees what goes on.
         """

@@ -1,8 +1,8 @@
 """Runs a command of Flower's: `python -m fedkl.network.flower.entry COMMAND [ARG ...]`.
 
 It is the command's own function, with what we add to it: one that runs apps runs no other than ours
-(`only_ours`), Flower's server is guarded (`api_guard`), and all others have the secret by which it
-knows them (`secret`).
+(`app_allowlist`), Flower's server is guarded (`api_guard`), and all others have the secret by which
+it knows them (`secret`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Serving(NamedTuple):
     wait: float
     """Seconds to wait for clients where too few are connected."""
     federation: str
-    """Its name, as `requests.new_federation` makes it."""
+    """Its name, as `messages.new_federation` makes it."""
 
     @classmethod
     def read(cls, run: Path) -> Serving:

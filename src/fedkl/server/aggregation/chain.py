@@ -1,8 +1,8 @@
 """Aggregation as a chain: transform each client's move, reduce, step (Algorithm 2, line 11).
 
 Each network of the model is transformed, reduced and stepped by itself, so that what a client does
-to one cannot hide behind the size of the other. `PARTS` in `clients.records` says what becomes of the
-rest.
+to one cannot hide behind the size of the other. `PARTS` in `clients.records` says what becomes of
+the rest.
 """
 
 from __future__ import annotations
