@@ -70,7 +70,7 @@ def _seconds(message: Message) -> float:
 
 
 def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
-    """Deliver a message; end a process that gave no answer, so that the next message starts another."""
+    """Deliver a message; end a process that gave no answer, so that the next one starts another."""
     try:
         return _awake(place, blob, seconds)
     except NoAnswerError:
