@@ -106,7 +106,7 @@ def test_what_is_learnt_from_is_as_it_was_observed(point, start):
     data = Broken(task.world, params).fill(behaviour(task, begun, carry), 64, KEY)
     cleaned = pieces.clean(task, data)
     assert float(cleaned[0][0, 5, 0]) < 10
-    assert float(cleaned.reward[0, 6]) > -20
+    assert float(cleaned[1][0, 6]) > -20
     after, batch, metrics = pieces.improve(task, begun, carry, data, cleaned, jnp.asarray(0))
     assert float(after.observations.mean[0]) < 2
     assert float(batch.observation[5, 0]) == 5  # the clip of what is seen

@@ -24,6 +24,7 @@ from fedkl.io.arrays import from_arrays, mismatch, to_arrays
 from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server import heterogeneity, records, replies
 from fedkl.server.averaging import Found, evaluate_averaging
+from fedkl.server.commit import next_state
 from fedkl.server.episode import Film, film
 from fedkl.server.heterogeneity import Measured
 from fedkl.server.outliers import no_history
@@ -38,7 +39,6 @@ from fedkl.server.state import (
     State,
     at_the_server,
     broadcast,
-    next_state,
     read_refusals,
     read_rows,
     refusals_array,
