@@ -145,7 +145,7 @@ def measure_learning(
     import jax
 
     import fedkl
-    from fedkl.clients.records import Task, fresh
+    from fedkl.clients.records import Task, first_states
     from fedkl.config.config import parse_assignment
     from fedkl.engines.base import Job as ClientJob
     from fedkl.engines.shared_world import Group
@@ -153,7 +153,9 @@ def measure_learning(
 
     config = fedkl.preset("figure-eight", set=dict(map(parse_assignment, assignments)))
     task = Task(config.world, config.algorithm, config.learner, config.critic)
-    model, state = fresh(task, config.federation.sharing(), key_for(config.seed, Purpose.MODEL))
+    model, state = first_states(
+        task, config.federation.sharing(), key_for(config.seed, Purpose.MODEL)
+    )
     key = np.asarray(jax.random.key_data(jax.random.key(1)))
     group = Group(task, model, [ClientJob(0, key)], [jax.device_get(state)])
     job = Job((Seed((1,)),), [actor(k) for k in range(simulation.agents)], (config.world.horizon,))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.records import Model, Start, Task, fresh
+from fedkl.clients.records import Model, Start, Task, first_states
 from fedkl.clients.sources import Traced
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.learning.settings import NONE, CriticSettings, LearnerSettings, Sharing
@@ -95,7 +95,7 @@ class Sampled:
             CriticSettings(hidden=()),
         )
         nothing = Sharing(observations=NONE, rewards=NONE)
-        model, self.client = fresh(self.task, nothing, jax.random.key(0))
+        model, self.client = first_states(self.task, nothing, jax.random.key(0))
         network = eqx.tree_at(lambda n: n.weights, model.policy.network, (_logits(policy),))
         self.model: Model = eqx.tree_at(lambda m: m.policy.network, model, network)
 

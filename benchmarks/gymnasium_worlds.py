@@ -22,13 +22,12 @@ import jax.numpy as jnp
 from measuring import emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.records import Start, fresh
+from fedkl.clients.records import Start
 from fedkl.clients.round import begin, collect, local_round
 from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.config.config import parse_assignment
 from fedkl.io.compilation import enable_cache
 from fedkl.learning.randomness import Purpose, key_for
-from fedkl.server.setup import task_of
 from fedkl.simulators.gymnasium.making import silence_mujoco
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import SoloWorld
@@ -65,9 +64,8 @@ class Client:
 
     def __init__(self, preset: str, settings: Settings) -> None:
         config = fedkl.preset(preset, "fedavg", set=settings)
-        self.task, sharing = task_of(config), config.federation.sharing()
-        first = fresh(self.task, sharing, key_for(config.seed, Purpose.MODEL))
-        model, state = jax.tree.map(jnp.asarray, first)
+        self.task = config.task
+        model, state = jax.tree.map(jnp.asarray, config.first_states)
         self.start = Start(model, state, jax.random.key(1))
         world = self.task.world
         params = jax.tree.map(lambda x: x[0], world.clients(1, key_for(0, Purpose.WORLDS)))

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
-from fedkl.clients.records import Model, Start, Task, fresh
+from fedkl.clients.records import Model, Start, Task
 from fedkl.clients.round import begin, behaviour, local_round
 from fedkl.clients.sources import Traced
 from fedkl.config.config import parse_assignment
@@ -32,7 +32,6 @@ from fedkl.learning.policy_optimisation import (
     PolicyBatch,
     improve_policy,
 )
-from fedkl.learning.randomness import Purpose, key_for
 from fedkl.learning.trajectories import columns_for
 
 Run = Callable[[], object]
@@ -55,12 +54,10 @@ class Client:
         self, settings: dict[str, Any], preset: str = PRESET, algorithm: str | None = None
     ) -> None:
         config = fedkl.preset(preset, algorithm, set=settings)
-        sharing, number = config.federation.sharing(), config.federation.clients
-        self.task = Task(config.world, config.algorithm, config.learner, config.critic)
-        first = fresh(self.task, sharing, key_for(config.seed, Purpose.MODEL))
-        self.model, self.state = jax.tree.map(jnp.asarray, first)
-        params = config.world.clients(number, key_for(config.seed, Purpose.WORLDS))
-        self.source = Traced(config.world, jax.tree.map(lambda x: x[0], params))
+        self.task = config.task
+        self.model, self.state = jax.tree.map(jnp.asarray, config.first_states)
+        first_row = jax.tree.map(lambda x: x[0], config.client_params)
+        self.source = Traced(self.task.world, first_row)
         self.episodes = columns_for(self.task.world, self.task.learner.steps)
         self.samples = self.episodes * self.task.world.horizon
 

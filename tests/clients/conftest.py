@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from fedkl.algorithms import FedKL
-from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Update, fresh
+from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Update, first_states
 from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
@@ -46,7 +46,7 @@ def start() -> Callable[..., tuple[Model, ClientState]]:
     """Makes a fresh model and client; parts are federated, local or (statistics) none."""
 
     def make(task: Task, **places: str) -> tuple[Model, ClientState]:
-        return fresh(task, Sharing(**places), jax.random.key(0))
+        return first_states(task, Sharing(**places), jax.random.key(0))
 
     return make
 

@@ -23,7 +23,7 @@ from fedkl.clients.records import (
     Model,
     Task,
     first_coefficients,
-    fresh,
+    first_states,
     problem_with_state,
 )
 from fedkl.learning.policy import whole as whole_policy
@@ -52,7 +52,7 @@ def test_the_table_of_parts_names_every_field_of_the_model():
     ],
 )
 def test_a_part_is_where_it_is_placed_and_nowhere_else(part, place):
-    model, client = fresh(a_task(), Sharing(**{part: place}), KEY)
+    model, client = first_states(a_task(), Sharing(**{part: place}), KEY)
     assert (getattr(model, part) is None) == (place != "federated")
     assert (getattr(client, part) is None) == (place != "local")
     for other in {"critic", "observations", "rewards"} - {part}:
@@ -62,7 +62,7 @@ def test_a_part_is_where_it_is_placed_and_nowhere_else(part, place):
 
 def test_what_is_fresh_is_of_numpy_and_knows_nothing():
     sharing = Sharing("local", "local", "federated")
-    model, client = fresh(a_task(), sharing, KEY)
+    model, client = first_states(a_task(), sharing, KEY)
     assert all(isinstance(x, np.ndarray | np.generic) for x in jax.tree.leaves((model, client)))
     assert float(client.step_scale) == 1
     assert int(client.iterations) == 0
@@ -78,8 +78,8 @@ def test_what_is_fresh_is_of_numpy_and_knows_nothing():
 )
 def test_a_personal_part_is_the_clients_and_not_the_models(personal, kept, left):
     """Networks of 1 - 3 - 1 numbers (3, 3, 3, 1), and a log deviation."""
-    model, client = fresh(a_task(Keeper()), Sharing(personal=personal), KEY)
-    whole, _ = fresh(a_task(Keeper()), Sharing(), KEY)
+    model, client = first_states(a_task(Keeper()), Sharing(personal=personal), KEY)
+    whole, _ = first_states(a_task(Keeper()), Sharing(), KEY)
     assert (client.personal is None) == (personal == "none")
     assert [x.size for x in jax.tree.leaves(client.personal)] == kept
     assert sum(x.size for x in jax.tree.leaves(model.policy)) == left
@@ -89,7 +89,7 @@ def test_a_personal_part_is_the_clients_and_not_the_models(personal, kept, left)
 
 @pytest.mark.parametrize("personal", PERSONAL)
 def test_what_an_algorithm_shares_and_keeps_is_of_what_is_sent(personal):
-    model, client = fresh(a_task(Scaffold()), Sharing(personal=personal), KEY)
+    model, client = first_states(a_task(Scaffold()), Sharing(personal=personal), KEY)
     for control in (model.shared, client.own):
         assert jax.tree.structure(control) == jax.tree.structure(model.policy)
 
@@ -104,7 +104,8 @@ def test_products_of_features_are_kept_only_for_who_asks():
         }.items()
     }
     products = {
-        name: fresh(task, Sharing(), KEY)[0].observations.products for name, task in tasks.items()
+        name: first_states(task, Sharing(), KEY)[0].observations.products
+        for name, task in tasks.items()
     }
     assert products["fedkl"] is products["diagonal"] is None
     assert products["normal"].tolist() == [0] * 10
@@ -112,7 +113,7 @@ def test_products_of_features_are_kept_only_for_who_asks():
 
 def test_networks_have_the_shapes_of_their_world():
     learner, critic = LearnerSettings(hidden=(3,)), CriticSettings(hidden=(2,))
-    model, _ = fresh(Task(Chain(), FedAvg(), learner, critic), Sharing(), KEY)
+    model, _ = first_states(Task(Chain(), FedAvg(), learner, critic), Sharing(), KEY)
     assert [w.shape for w in model.policy.network.weights] == [(5, 3), (3, 2)]
     assert [w.shape for w in model.critic.weights] == [(5, 2), (2, 1)]
     assert model.observations.mean.shape == (5,)
@@ -120,9 +121,9 @@ def test_networks_have_the_shapes_of_their_world():
 
 
 def test_a_key_repeats_what_is_fresh_and_another_changes_it():
-    one, again = (fresh(a_task(), Sharing(), KEY)[0] for _ in range(2))
+    one, again = (first_states(a_task(), Sharing(), KEY)[0] for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, one, again)
-    other, _ = fresh(a_task(), Sharing(), jax.random.key(1))
+    other, _ = first_states(a_task(), Sharing(), jax.random.key(1))
     assert (one.policy.network.weights[0] != other.policy.network.weights[0]).all()
     assert (one.critic.weights[0] != other.critic.weights[0]).all()
 
@@ -148,16 +149,16 @@ class Keeper(Algorithm):
 
 
 def test_an_algorithm_says_what_else_is_kept_and_shared():
-    model, client = fresh(a_task(Keeper(), initial_log_std=-2.0), Sharing(), KEY)
+    model, client = first_states(a_task(Keeper(), initial_log_std=-2.0), Sharing(), KEY)
     assert client.own["a copy"].tolist() == [-2]
     assert model.shared[0].tolist() == [-1]
 
 
 def test_the_server_has_the_coefficients_that_it_averages_and_a_client_has_all():
-    model, client = fresh(a_task(Keeper(), c2=0.5), Sharing(), KEY)
+    model, client = first_states(a_task(Keeper(), c2=0.5), Sharing(), KEY)
     assert model.coefficients == {"b": 2}
     assert client.coefficients == {"c2": 0.5, "a": 1, "b": 2, "c": 3}
-    averaged, _ = fresh(a_task(Keeper(), c2_across_rounds="averaged"), Sharing(), KEY)
+    averaged, _ = first_states(a_task(Keeper(), c2_across_rounds="averaged"), Sharing(), KEY)
     assert set(averaged.coefficients) == {"c2", "b"}
 
 
@@ -178,7 +179,7 @@ def test_every_coefficient_has_a_rule_a_range_and_a_first_value():
 
 @pytest.fixture(scope="module")
 def state():
-    return fresh(a_task(FedKL()), Sharing("local", "local", "local"), KEY)[1]
+    return first_states(a_task(FedKL()), Sharing("local", "local", "local"), KEY)[1]
 
 
 def with_another(state, where, value):
@@ -187,7 +188,7 @@ def with_another(state, where, value):
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_a_state_may_stay_as_it_is(name):
-    _, state = fresh(a_task(ALGORITHMS[name]()), Sharing("local", "local", "none"), KEY)
+    _, state = first_states(a_task(ALGORITHMS[name]()), Sharing("local", "local", "none"), KEY)
     assert problem_with_state(state, state) is None
 
 

@@ -8,7 +8,6 @@ import tomli_w
 
 import fedkl
 from fedkl.config import config
-from fedkl.server.setup import params_of
 
 GRAVITY = {"uniform": [7.0, 13.0]}
 
@@ -85,7 +84,7 @@ def test_clients_are_what_the_federation_trains_on():
     chosen = cartpole(gravity=GRAVITY)
     gravity = chosen.clients()["gravity"]
     assert gravity.shape == (chosen.federation.clients,)
-    np.testing.assert_array_equal(gravity, params_of(chosen).gravity)
+    np.testing.assert_array_equal(gravity, chosen.client_params.gravity)
     other = fedkl.preset("cartpole", seed=1, set={"world.clients.gravity": GRAVITY})
     assert (gravity != other.clients()["gravity"]).all()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL
-from fedkl.clients.records import Task, fresh
+from fedkl.clients.records import Task, first_states
 from fedkl.engines.base import Failure, Job, Rows, parts_of
 from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.worlds import PointTarget
@@ -19,7 +19,7 @@ WORDS = np.zeros(2, np.uint32)
 @pytest.fixture(scope="module")
 def made():
     task = Task(PointTarget(), FedKL(), LearnerSettings(hidden=(2,)), CriticSettings(hidden=(2,)))
-    return fresh(task, Sharing(), jax.random.key(0))
+    return first_states(task, Sharing(), jax.random.key(0))
 
 
 @pytest.fixture(scope="module")

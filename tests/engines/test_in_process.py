@@ -51,7 +51,7 @@ def alone(config, client, model=None):
     start = Start(model, federation._first_client, key_of(client))
     return jax.device_get(
         jax.jit(lambda task, s, p: local_round(task, s, Traced(task.world, p)))(
-            federation.task, start, params
+            federation.config.task, start, params
         )
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL, FedKLAnchored, Scaffold
-from fedkl.clients.records import Start, Task, fresh
+from fedkl.clients.records import Start, Task, first_states
 from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
@@ -94,7 +94,9 @@ class Bench:
         }
         critic = CriticSettings(hidden=(4,), epochs=2, minibatch=16)
         self.task = Task(world, algorithm or FedKL(), LearnerSettings(**usual | learner), critic)
-        self.model, self.first = fresh(self.task, Sharing(personal=personal), jax.random.key(0))
+        self.model, self.first = first_states(
+            self.task, Sharing(personal=personal), jax.random.key(0)
+        )
         self.engine = InSharedWorld(self.task, self.first, at_once)
         self.clients = list(clients)
         self.jobs = []

@@ -11,7 +11,7 @@ from toy_worlds import Points
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients.behaviour import Behaviour
-from fedkl.clients.records import Start, Task, fresh
+from fedkl.clients.records import Start, Task, first_states
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Work
 from fedkl.engines import Job
@@ -32,7 +32,7 @@ def in_cells(trajectories, states, ridge=1e-3):
 
 
 def start_of(task, key=0):
-    return Start(*fresh(task, Sharing(), jax.random.key(0)), jax.random.key(key))
+    return Start(*first_states(task, Sharing(), jax.random.key(0)), jax.random.key(key))
 
 
 def task_in(world, **learner):

@@ -29,7 +29,6 @@ from fedkl.network.messages import (
 from fedkl.network.reasons import without_paths
 from fedkl.network.resident import RefusalError, Resident
 from fedkl.server.loop import Federation
-from fedkl.server.setup import first_states
 from fedkl.server.state import at_the_server, broadcast
 from fedkl.worlds import WORLDS
 
@@ -79,7 +78,7 @@ class Server:
 
     def __init__(self, config, federation=None):
         self.exchange = Exchange(config, federation or new_federation())
-        self.model = broadcast(at_the_server(first_states(config)[0]))
+        self.model = broadcast(at_the_server(config.first_states[0]))
         self.turns = itertools.count(1)
 
     def request(self, work=None, client=0, since=0, **at):

@@ -23,7 +23,6 @@ from fedkl.network.messages import read_reply
 from fedkl.network.resident import Resident
 from fedkl.network.sockets import GoneError, NoAnswerError, ask
 from fedkl.network.worker import own_world
-from fedkl.server.setup import first_states
 from fedkl.server.state import at_the_server, broadcast
 
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
@@ -56,7 +55,7 @@ def place(tmp_path):
 
 def request_of(config, round=0, turn=1):
     exchange = Exchange(config, "ab" * 16)
-    model = broadcast(at_the_server(first_states(config)[0]))
+    model = broadcast(at_the_server(config.first_states[0]))
     return exchange.request(Train(), model, Job(0, WORDS), WORDS, Moment(round, turn, 0, "0" * 32))
 
 

@@ -33,7 +33,7 @@ class Scrambled(NamedTuple):
         """What the client does, as its evaluation has it: the mode."""
         model = broadcast(self.federation.state.model)
         own = self.federation.engine.save().get(client, self.federation._first_client)
-        behaviour = global_behaviour(self.federation.task, model, own, True)
+        behaviour = global_behaviour(self.federation.config.task, model, own, True)
         seen = np.atleast_2d(np.asarray(observation, np.float32))
         return np.asarray(behaviour(seen, jax.random.key(0)))
 

@@ -8,14 +8,13 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
-from fedkl.clients.records import Start, fresh
+from fedkl.clients.records import Start, first_states
 from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.io.arrays import to_arrays
 from fedkl.learning.randomness import Purpose, key_for
 from fedkl.learning.settings import Sharing
 from fedkl.server.loop import Federation
-from fedkl.server.setup import params_of, task_of
 
 ALONE = {
     "federation__personal": "all",
@@ -34,10 +33,10 @@ def by_itself(config, client, rounds):
 
     Here the policy is the model's, as in a federation of one.
     """
-    task = task_of(config)
+    task = config.task
     local = Sharing("local", "local", "local", "none")
-    model, state = fresh(task, local, key_for(config.seed, Purpose.MODEL))
-    source = Traced(task.world, jax.tree.map(lambda x: x[client], params_of(config)))
+    model, state = first_states(task, local, key_for(config.seed, Purpose.MODEL))
+    source = Traced(task.world, jax.tree.map(lambda x: x[client], config.client_params))
     train = jax.jit(lambda task, start: local_round(task, start, source))
     for t in rounds:
         key = key_for(config.seed, Purpose.TRAINING, t, client, 0)

@@ -4,8 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients.records import fresh
-from fedkl.learning.randomness import Purpose, key_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import at_the_server, broadcast
 
@@ -14,9 +12,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 def client_of(config):
     """Every client's state before its first round."""
-    federation = Federation(config)
-    key = key_for(config.seed, Purpose.MODEL)
-    return fresh(federation.task, config.federation.sharing(), key)[1]
+    return config.first_states[1]
 
 
 def test_the_first_state_depends_on_the_seed_alone(tiny):

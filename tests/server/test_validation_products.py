@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.records import Model, Task, Trained, Update, fresh
+from fedkl.clients.records import Model, Task, Trained, Update, first_states
 from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, empty, merge, of_batch
 from fedkl.server.validation import Limits, problem_with
@@ -46,7 +46,7 @@ KNOWN = moments(640, [0, 0, 0], [640, 640, 640], [320, 0, 0])
 def a_model(**places: str) -> tuple[Model, Any]:
     learner, critic = LearnerSettings(hidden=(2,)), CriticSettings(hidden=())
     task = Task(PointTarget(), FedAvg(), learner, critic)
-    return fresh(task, Sharing(rewards="none", **places), jax.random.key(0))
+    return first_states(task, Sharing(rewards="none", **places), jax.random.key(0))
 
 
 MODEL = eqx.tree_at(lambda m: m.observations, a_model()[0], KNOWN)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.server.setup import params_of, task_of
 from fedkl.worlds import (
     WORLDS,
     Chain,
@@ -156,13 +155,13 @@ def test_a_world_whose_table_asks_for_no_distortion_stays_as_it_is():
 
 
 def test_reacher_has_noise_of_its_own_and_is_wrapped_for_the_rest_only():
-    assert task_of(fedkl.preset("reacher-both")).world == WORLDS["reacher"]()
+    assert fedkl.preset("reacher-both").task.world == WORLDS["reacher"]()
     late = fedkl.preset("reacher-both", set={"world.clients.action_delay": [0, 1]})
-    world, params = task_of(late).world, params_of(late)
+    world, params = late.task.world, late.client_params
     assert isinstance(world, Distorted)
     assert params.action_offset is None
     jax.tree.map(
-        np.testing.assert_array_equal, params.world, params_of(fedkl.preset("reacher-both"))
+        np.testing.assert_array_equal, params.world, fedkl.preset("reacher-both").client_params
     )
 
 
@@ -175,7 +174,7 @@ def test_two_tables_share_the_code_that_is_compiled():
 
 def test_two_tables_of_an_environment_share_the_code_that_is_compiled():
     one, two = (
-        task_of(fedkl.preset("gym:Pendulum-v1", set={"world.clients.gravity": gravity}))
+        fedkl.preset("gym:Pendulum-v1", set={"world.clients.gravity": gravity}).task
         for gravity in (3, [5, 15])
     )
     assert jax.tree.structure(one) == jax.tree.structure(two)

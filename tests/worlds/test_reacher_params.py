@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import fedkl
 from fedkl.core.errors import UserError
 from fedkl.learning.randomness import Purpose, key_for
-from fedkl.server.setup import params_of
 from fedkl.worlds import Differences, Reacher, ReacherParams
 from fedkl.worlds.reacher_params import REACH, squares
 
@@ -73,7 +72,7 @@ def test_the_presets_clients_have_the_bits_that_they_always_had(
 ):
     size = {"federation.clients": n, "federation.clients_per_round": 1}
     config = fedkl.preset(preset, seed=seed, set=size | more)
-    same(params_of(config), as_before(n, key_for(seed, Purpose.WORLDS), boxes, noise))
+    same(config.client_params, as_before(n, key_for(seed, Purpose.WORLDS), boxes, noise))
 
 
 def test_clients_without_a_table_are_alike():

@@ -9,11 +9,12 @@ import numpy as np
 
 from fedkl.cli import console, output
 from fedkl.cli.federation import require_trust
+from fedkl.config.checks import check_basis
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.io import compilation, tables
 from fedkl.io.progress import RoundProgress
-from fedkl.server.heterogeneity import LevelRecord, check_basis, rows
+from fedkl.server.heterogeneity import LevelRecord, rows
 from fedkl.server.loop import Federation
 from fedkl.training import lifecycle
 from fedkl.training.directory import RunDirectory

@@ -165,13 +165,13 @@ class Trained(NamedTuple):
     """Of each iteration (`kl_local`, `distance_global`, `guarded`), and the last coefficients."""
 
 
-def fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
+def first_states(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
     """The model and every client's state before the first round, as NumPy arrays."""
-    return jax.device_get(_fresh(task, sharing, key))
+    return jax.device_get(_first_states(task, sharing, key))
 
 
 @partial(jax.jit, static_argnames="sharing")
-def _fresh(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
+def _first_states(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
     policy_key, critic_key = jax.random.split(key)
     policy = Policy(task.world, task.learner, policy_key)
     critic = critics.new_critic(task.world, task.critic, critic_key)

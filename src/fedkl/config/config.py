@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from fedkl.algorithms import ALGORITHMS, Algorithm
+from fedkl.clients.records import ClientState, Model, Task, first_states
 from fedkl.config import presets
+from fedkl.config.checks import check
 from fedkl.core import settings
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
@@ -25,17 +28,16 @@ from fedkl.core.settings import setting
 from fedkl.core.text import did_you_mean
 from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.io import strict_toml
-from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE, CriticSettings, LearnerSettings
-from fedkl.server.aggregation import AggregationSettings, Grouped, build_aggregation
-from fedkl.server.averaging import check_averaging
-from fedkl.server.heterogeneity import check_basis
+from fedkl.io.arrays import to_arrays
+from fedkl.learning.randomness import Purpose, key_for
+from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.server.aggregation import AggregationSettings, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
-from fedkl.server.selection.selectors import Measured
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
-from fedkl.server.setup import clients_of
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
+from fedkl.worlds.base import SoloWorld, World
 from fedkl.worlds.differences import TABLE
-from fedkl.worlds.heterogeneous import Family
+from fedkl.worlds.distorted import distorted, without_table
 
 _GROUPS = {
     "federation": FederationSettings,
@@ -111,6 +113,38 @@ class Config:
         result["aggregation"] = self.aggregation.mapping()
         return result | {name: settings.as_mapping(getattr(self, name)) for name in _GROUPS}
 
+    @cached_property
+    def task(self) -> Task:
+        """What is the same for every client and round.
+
+        The world is the one that clients act in: with the wrapper around it that its table asks
+        for.
+        """
+        world = self.world
+        if isinstance(world, World):
+            world = distorted(world)
+        if isinstance(world, World | SoloWorld):
+            world = without_table(world)
+        return Task(world, self.algorithm, self.learner, self.critic)
+
+    @cached_property
+    def client_params(self) -> PyTree:
+        """What makes each client's world its own: the params of all of them, stacked.
+
+        Raises:
+            UserError: a client's words do not go together.
+        """
+        world = self.world
+        assert isinstance(world, World | SoloWorld)
+        drawn = distorted(world) if isinstance(world, World) else world
+        return drawn.clients(self.federation.clients, key_for(self.seed_of_worlds, Purpose.WORLDS))
+
+    @cached_property
+    def first_states(self) -> tuple[Model, ClientState]:
+        """The model and every client's state before the first round."""
+        key = key_for(self.seed, Purpose.MODEL)
+        return first_states(self.task, self.federation.sharing(), key)
+
     def clients(self) -> dict[str, np.ndarray]:
         """What each client has of the words that they differ in, or that the config names.
 
@@ -122,7 +156,16 @@ class Config:
             >>> preset("cartpole", set=settings).clients()["gravity"].tolist()
             [5.0, 10.0, 15.0]
         """
-        return clients_of(self)
+        world = self.world
+        if isinstance(world, SharedWorld):
+            return {}
+        assert isinstance(world, World | SoloWorld)
+        named, params = world.differences.drawn(), to_arrays(self.client_params)
+        words = {name.removeprefix("world."): x for name, x in params.items()}
+        # A dict's words come sorted; a world lists what belongs together side by side.
+        order = [word.name for word in world.vocabulary if word.name in words]
+        words = {word: words[word] for word in order} | words
+        return {word: x for word, x in words.items() if word in named or (x != x[:1]).any()}
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:
@@ -148,7 +191,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     parts |= {name: _build(name, values.get(name, {})) for name in _NAMED}
     parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
     config = Config(**vars(top), **parts)
-    _check(config)
+    check(config)
     return config
 
 
@@ -281,127 +324,6 @@ def _count_agents(values: dict[str, Any]) -> None:
             f"world {world.name} are not agents of one simulation"
         )
     federation |= dict.fromkeys(left, world.agents)
-
-
-def _check(config: Config) -> None:
-    """What no field can check by itself."""
-    n, k = config.federation.clients, config.federation.clients_per_round
-    if k > n:
-        raise UserError(
-            f"federation.clients_per_round must be at most federation.clients ({n}), not {k}"
-        )
-    if (selected := config.federation.selected) > n:
-        raise UserError(
-            f"federation.extra must be at most {n - k} (federation.clients less "
-            f"federation.clients_per_round), not {config.federation.extra}"
-        )
-    if isinstance(config.world, SharedWorld) and n != config.world.agents:
-        raise UserError(
-            f"federation.clients must be {config.world.agents}, as many as there are agents in the "
-            f"world, not {n}"
-        )
-    if config.federation.quorum > k:
-        raise UserError(
-            f"federation.quorum must be at most federation.clients_per_round ({k}), "
-            f"not {config.federation.quorum}"
-        )
-    if config.evaluation.clients > n:
-        raise UserError(
-            f"evaluation.clients must be at most federation.clients ({n}), "
-            f"not {config.evaluation.clients}"
-        )
-    if config.critic.sees_time and config.learner.bootstrap_truncation:
-        raise UserError(
-            "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
-            "time left takes the time limit for the end"
-        )
-    if isinstance(config.world, Family) and config.world.differences:
-        config.clients()  # the words of each client must go together
-    config.algorithm.check(config.learner, config.federation.sharing())
-    if config.federation.personal == ALL:
-        _check_alone(config)
-    if config.federation.pools_data:
-        _check_pooled(config)
-    config.selection.check(n, selected)
-    if config.heterogeneity.every or isinstance(config.selection, Measured):
-        check_basis(config.federation)
-    if config.evaluation.averaging:
-        check_averaging(config)
-    config.aggregation.check(n, k)
-    own_first = config.learner.personal_iterations
-    if own_first and config.federation.personal == NONE:
-        raise UserError(
-            "learner.personal_iterations must be 0 where federation.personal is none: there is no "
-            "personal part to train"
-        )
-    if own_first >= config.learner.iterations:
-        raise UserError(
-            f"learner.personal_iterations must be below learner.iterations "
-            f"({config.learner.iterations}), not {own_first}: nothing shared would be trained"
-        )
-    if config.federation.personal == "last-layer" and not config.learner.hidden:
-        raise UserError(
-            "federation.personal must not be last-layer if learner.hidden is empty: of one layer "
-            "that stays at home nothing is left to share"
-        )
-    if config.algorithm.shares and isinstance(config.aggregation.reduce, Grouped):
-        raise UserError(
-            f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
-            f"exchange models, and this algorithm shares more than a model through the server"
-        )
-
-
-def _check_alone(config: Config) -> None:
-    """Refuse what would still reach a client from the others where it keeps its whole policy."""
-    why = "where federation.personal is all, not {}: each client is to learn alone"
-    federation = config.federation
-    for name, allowed in (
-        ("critic", "local"),
-        ("observation_statistics", "local or none"),
-        ("reward_statistics", "local or none"),
-    ):
-        if (given := getattr(federation, name)) == FEDERATED:
-            raise UserError(f"federation.{name} must be {allowed} {why.format(given)}")
-    if config.algorithm.shares:
-        raise UserError(
-            f"federation.personal must not be all for {config.algorithm.name}, which shares more "
-            "than a policy through the server: each client is to learn alone"
-        )
-    for group in ("learner", "algorithm"):
-        for name, coefficient in getattr(config, group).coefficients().items():
-            if (given := coefficient.across_rounds) == "averaged":
-                key = f"{group}.{name}_across_rounds"
-                raise UserError(f"{key} must be kept or reset {why.format(given)}")
-    if config.learner.personal_iterations:
-        raise UserError(
-            "learner.personal_iterations must be 0 where federation.personal is all: there is "
-            "nothing shared to hold fixed meanwhile"
-        )
-    if config.aggregation.mapping() != build_aggregation({}).mapping():
-        raise UserError(
-            "aggregation must be as it is by default where federation.personal is all: there is "
-            "nothing to aggregate"
-        )
-
-
-def _check_pooled(config: Config) -> None:
-    """Refuse what would keep from others what was learnt from everybody's data."""
-    federation = config.federation
-    if isinstance(config.world, SharedWorld):
-        raise UserError(
-            f"federation.data must be own in the world {config.world.title}: its clients are "
-            "agents of one simulation, and none can be put in another's place"
-        )
-    if federation.personal != NONE:
-        raise UserError(
-            f"federation.personal must be none where federation.data is pooled, not "
-            f"{federation.personal}: what is learnt from everybody's data is for everybody"
-        )
-    if federation.observation_statistics == LOCAL:
-        raise UserError(
-            "federation.observation_statistics must be federated or none where federation.data is "
-            "pooled, not local: who never trains would have none to see with"
-        )
 
 
 def _meant(name: str) -> str:

@@ -24,7 +24,7 @@ from fedkl.network.messages import (
     write_request,
 )
 from fedkl.network.wire import MessageError
-from fedkl.server.setup import first_states, limits_of
+from fedkl.server.setup import limits_of
 from fedkl.server.validation import expected_of
 
 R = TypeVar("R")
@@ -54,7 +54,7 @@ class Exchange:
         self.federation = check_federation(federation)
         self._config = config
         self._text = tomli_w.dumps(config.mapping())
-        self._limits = limits_of(config, *first_states(config))
+        self._limits = limits_of(config)
         self._limit = limit
 
     def greeting(
@@ -120,7 +120,7 @@ class Exchange:
 
     def largest_of_all(self) -> int:
         """Bytes that an honest answer to anything stays below, with much to spare."""
-        model, _ = first_states(self._config)
+        model, _ = self._config.first_states
         return min(self._limit, 4 * self.largest(Train(), model, Job(0, np.zeros(2, np.uint32))))
 
     def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:

@@ -37,7 +37,6 @@ from fedkl.network.handshake import Greeting
 from fedkl.network.messages import Reply, Request, Spaces, read_request, spaces_of, write_reply
 from fedkl.network.reasons import without_paths
 from fedkl.network.wire import Arrays, MessageError
-from fedkl.server.setup import first_states, params_of, task_of
 from fedkl.training import plugin_consent
 from fedkl.worlds import Remote, SharedWorld
 
@@ -209,14 +208,14 @@ class Stage:
             raise RefusalError(f"client {client} is not one of 0 to {number - 1}")
         self.digest = digest
         self.sources = handshake.sources_of(config)
-        self.task: Task = task_of(config)
+        self.task: Task = config.task
         self._model: Model
         self.first: ClientState
-        self._model, self.first = first_states(config)
+        self._model, self.first = config.first_states
         row = client
         if own is not None:
             row, config = 0, replace(config, federation=replace(config.federation, clients=1))
-        rows: PyTree = jax.device_get(params_of(config))
+        rows: PyTree = jax.device_get(config.client_params)
         self._params = jax.tree.map(lambda x: x[row], rows)
         self._workers = simulators_of(self.task)
 

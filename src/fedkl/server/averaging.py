@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from fedkl.clients.averaging import Averaged, EvaluateAveraging, with_members
 from fedkl.clients.records import Model, Update
 from fedkl.clients.work import EPISODES_AT_ONCE
-from fedkl.core.errors import UserError
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
-from fedkl.learning.settings import NONE
-from fedkl.worlds.base import World
-
-if TYPE_CHECKING:
-    from fedkl.config.config import Config
 
 
 class MemberRecord(TypedDict):
@@ -44,24 +38,6 @@ class Found(TypedDict, total=False):
     """What a round's record has of it."""
 
     averaging: AveragingRecord
-
-
-def check_averaging(config: Config) -> None:
-    """Whether policies of some clients can act in the worlds of others.
-
-    Raises:
-        UserError: they cannot.
-    """
-    if not isinstance(config.world, World):
-        raise UserError(
-            f"evaluation.averaging must be false in the world {config.world.title}: a mixture of "
-            "policies acts only in worlds that run inside JAX"
-        )
-    if config.federation.personal != NONE:
-        raise UserError(
-            f"evaluation.averaging must be false where federation.personal is "
-            f"{config.federation.personal}, not none: only whole policies can be compared"
-        )
 
 
 def evaluate_averaging(

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import numpy as np
 
 from fedkl.clients.records import Model
-from fedkl.core.errors import UserError
 from fedkl.engines import Engine, Failure, Job
 from fedkl.heterogeneity import Level, Measurement, level, problem_with_measurement
 from fedkl.io.arrays import size_in_bytes
 from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
-from fedkl.learning.settings import ALL, LOCAL
-from fedkl.server.settings import FederationSettings
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -60,26 +57,6 @@ class Measured(NamedTuple):
 NOTHING = Measured({}, {}, 0, 0)
 
 
-def check_basis(federation: FederationSettings) -> None:
-    """Whether what clients measure is in a basis that all share.
-
-    Raises:
-        UserError: each would compute its features from observations of a scale of its own, or has
-            a policy of its own.
-    """
-    if federation.personal == ALL:
-        raise UserError(
-            "federation.personal must not be all where the level of heterogeneity is measured: it "
-            "is that of clients that share a policy"
-        )
-    if federation.observation_statistics == LOCAL:
-        raise UserError(
-            "federation.observation_statistics must be federated or none where the level of "
-            "heterogeneity is measured, not local: what clients see each on a scale of their own "
-            "cannot be compared"
-        )
-
-
 def measure(
     config: Config,
     engine: Engine,
@@ -103,7 +80,6 @@ def measure(
     """
     if not clients:
         return NOTHING
-    check_basis(config.federation)
     asked = sorted(clients)
     numbers = np.asarray([[round, client] for client in asked])
     words = words_for(config.seed, Purpose.HETEROGENEITY, numbers)

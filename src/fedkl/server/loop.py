@@ -31,7 +31,7 @@ from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
 from fedkl.server.replies import Replies
 from fedkl.server.selection import Pool
-from fedkl.server.setup import first_states, limits_of, local_engine, task_of
+from fedkl.server.setup import limits_of, local_engine
 from fedkl.server.state import (
     Known,
     Refusals,
@@ -84,9 +84,8 @@ class Federation:
         compilation.enable_cache()
         require_sound(config)
         self.config = config
-        self.task = task_of(config)
-        model, self._first_client = first_states(config)
-        self._limits = limits_of(config, model, self._first_client)
+        model, self._first_client = config.first_states
+        self._limits = limits_of(config)
         self._aggregation = config.aggregation.aggregation(config.federation.clients)
         self.engine = local_engine(config) if engine is None else engine
         self.state = State(
@@ -259,7 +258,7 @@ class Federation:
         if found is None or isinstance(found, Failure):
             reason = f": {found.reason}" if found else ""
             raise UserError(f"client {client} gave no episode to look at{reason}")
-        return film(self.task.world, found)
+        return film(self.config.task.world, found)
 
     @cached_property
     def evaluated(self) -> list[int] | None:

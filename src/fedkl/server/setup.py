@@ -1,4 +1,4 @@
-"""What follows from a config before the first round: the task, the first states, the engine."""
+"""What a server has of a config before the first round: its engine, and its limits."""
 
 from __future__ import annotations
 
@@ -6,69 +6,21 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
-from fedkl.clients.records import ClientState, Model, Start, Task, fresh
+from fedkl.clients.records import Start
 from fedkl.clients.round import message_after
 from fedkl.engines import Engine, InProcess, InSharedWorld
-from fedkl.io.arrays import to_arrays
 from fedkl.learning.randomness import Purpose, key_for
 from fedkl.learning.trajectories import samples_in
 from fedkl.server.validation import Limits
-from fedkl.worlds.base import SharedWorld, SoloWorld, World
-from fedkl.worlds.distorted import distorted, without_table
+from fedkl.worlds.base import SharedWorld
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
 
 
-def task_of(config: Config) -> Task:
-    """What is the same for every client and round.
-
-    The world is the one that clients act in: with the wrapper around it that its table asks for.
-    """
-    world = config.world
-    if isinstance(world, World):
-        world = distorted(world)
-    if isinstance(world, World | SoloWorld):
-        world = without_table(world)
-    return Task(world, config.algorithm, config.learner, config.critic)
-
-
-def params_of(config: Config) -> PyTree:
-    """What makes each client's world its own: the params of all of them, stacked.
-
-    Raises:
-        UserError: a client's words do not go together.
-    """
-    world = config.world
-    assert isinstance(world, World | SoloWorld)
-    drawn = distorted(world) if isinstance(world, World) else world
-    return drawn.clients(config.federation.clients, key_for(config.seed_of_worlds, Purpose.WORLDS))
-
-
-def clients_of(config: Config) -> dict[str, np.ndarray]:
-    """What each client has of the words that they differ in, or that the config names."""
-    world = config.world
-    if isinstance(world, SharedWorld):
-        return {}
-    assert isinstance(world, World | SoloWorld)
-    named = world.differences.drawn()
-    words = {name.removeprefix("world."): x for name, x in to_arrays(params_of(config)).items()}
-    # A dict's words come sorted; a world lists what belongs together side by side.
-    order = [word.name for word in world.vocabulary if word.name in words]
-    words = {word: words[word] for word in order} | words
-    return {word: x for word, x in words.items() if word in named or (x != x[:1]).any()}
-
-
-def first_states(config: Config) -> tuple[Model, ClientState]:
-    """The model and every client's state before the first round."""
-    key = key_for(config.seed, Purpose.MODEL)
-    return fresh(task_of(config), config.federation.sharing(), key)
-
-
 def trained_at_once(config: Config, on_cpu: bool) -> int:
-    """How many clients are trained in one vmapped call."""
+    """The number of clients that are trained in one vmapped call."""
     settings, k = config.federation, config.federation.clients_per_round
     # Batched small matrix products gain nothing on a CPU, and its cores take a client each.
     return min(settings.clients_at_once or (1 if on_cpu else k), k)
@@ -80,28 +32,20 @@ def local_engine(config: Config) -> Engine:
     Raises:
         UserError: the world's simulator cannot run here.
     """
-    task, world = task_of(config), config.world
-    _, client = first_states(config)
+    task, (_, client) = config.task, config.first_states
     at_once = trained_at_once(config, on_cpu=jax.default_backend() == "cpu")
-    if isinstance(world, SharedWorld):
+    if isinstance(config.world, SharedWorld):
         return InSharedWorld(task, client, at_once)
-    return InProcess(task, client, params_of(config), at_once, config.federation.pools_data)
+    return InProcess(task, client, config.client_params, at_once, config.federation.pools_data)
 
 
-def limits_of(config: Config, model: Model, client: ClientState) -> Limits:
-    """What an update may be at the most.
-
-    Args:
-        config: the run's.
-        model: as it is before the first round.
-        client: likewise.
-    """
-    settings, learner, world = config.federation, config.learner, config.world
-    task = task_of(config)
-    start = Start(model, client, key_for(config.seed, Purpose.TRAINING))
+def limits_of(config: Config) -> Limits:
+    """The most that an update may be."""
+    settings, learner, task = config.federation, config.learner, config.task
+    start = Start(*config.first_states, key_for(config.seed, Purpose.TRAINING))
     message = jax.eval_shape(lambda s: message_after(task, s), start)
-    steps = samples_in(world, learner)
-    sample = (config.algorithm.observations_sent, world.observation_size)
+    steps = samples_in(config.world, learner)
+    sample = (config.algorithm.observations_sent, config.world.observation_size)
     return Limits(
         max_weight=float(learner.iterations * steps),
         iterations=learner.iterations,

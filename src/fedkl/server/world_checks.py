@@ -15,7 +15,6 @@ from jaxtyping import PyTree
 
 from fedkl.core.errors import UserError
 from fedkl.learning.randomness import Purpose, key_for
-from fedkl.server.setup import params_of, task_of
 from fedkl.worlds.base import Continuous, SharedWorld, SoloWorld, Transition, World
 
 if TYPE_CHECKING:
@@ -34,11 +33,11 @@ def require_sound(config: Config) -> None:
     Raises:
         UserError: it does not.
     """
-    world, clients = task_of(config).world, config.federation.clients
+    world, clients = config.task.world, config.federation.clients
     if isinstance(world, SharedWorld):
         return
     assert isinstance(world, World | SoloWorld)
-    params = params_of(config)
+    params = config.client_params
     for leaf in jax.tree.leaves(params):
         if np.shape(leaf)[:1] != (clients,):
             raise UserError(
@@ -71,10 +70,10 @@ def require_finite(config: Config) -> None:
     Raises:
         UserError: a client's world gives NaN or infinity in its first step.
     """
-    world = task_of(config).world
+    world = config.task.world
     if not isinstance(world, World):
         return
-    params = params_of(config)
+    params = config.client_params
     begin = jax.jit(lambda p: _begin(world, config, p))
     for client in range(min(config.federation.clients, _LOOKED_AT)):
         seen, moved = jax.device_get(begin(_row(params, client)))

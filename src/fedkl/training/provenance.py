@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedkl.core.plugins import sha256_of
 from fedkl.io.arrays import to_arrays
-from fedkl.server.setup import params_of
 from fedkl.training.origin import Origin, settings_of
 from fedkl.worlds import SharedWorld
 
@@ -50,7 +49,7 @@ def _params(config: Config) -> str:
     if isinstance(config.world, SharedWorld):
         return ""
     digest = hashlib.sha256()
-    for name, array in to_arrays(params_of(config)).items():
+    for name, array in to_arrays(config.client_params).items():
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

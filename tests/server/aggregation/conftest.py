@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.records import Model, Task, Update, fresh
+from fedkl.clients.records import Model, Task, Update, first_states
 from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.server.state import at_the_server
@@ -28,7 +28,7 @@ def blank() -> Model:
     """A policy of three numbers, a critic of two, c2, and the moments of one observation."""
     learner = LearnerSettings(hidden=(), c2_across_rounds="averaged")
     task = Task(PointTarget(), FedAvg(), learner, CriticSettings(hidden=()))
-    return at_the_server(fresh(task, Sharing(rewards="none"), jax.random.key(0))[0])
+    return at_the_server(first_states(task, Sharing(rewards="none"), jax.random.key(0))[0])
 
 
 @pytest.fixture

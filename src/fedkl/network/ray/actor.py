@@ -22,7 +22,6 @@ from fedkl.engines.local import Site
 from fedkl.io import compilation
 from fedkl.network.ray.nodes import require_versions
 from fedkl.network.ray.plugins import Plugin, install_plugins
-from fedkl.server.setup import first_states, params_of, task_of
 from fedkl.worlds.base import SharedWorld
 
 _LAPACK = "OPENBLAS_NUM_THREADS"
@@ -130,12 +129,11 @@ class Clients:
         compilation.enable_cache()
         plugins = install_plugins(opening.plugins)
         config = from_mapping(opening.mapping | {"plugins": plugins})
-        task = task_of(config)
         self._site: Site | InSharedWorld
         if isinstance(config.world, SharedWorld):
-            self._site = InSharedWorld(task, first_states(config)[1], opening.at_once)
+            self._site = InSharedWorld(config.task, config.first_states[1], opening.at_once)
         else:
-            self._site = Site(task, params_of(config), config.federation.pools_data)
+            self._site = Site(config.task, config.client_params, config.federation.pools_data)
 
     def run(self, work: Work[Any], model: Model, parts: Sequence[Part | Together]) -> Done:
         """Does some parts of a piece of work."""

@@ -14,7 +14,7 @@ from fedkl.engines.local import width_of
 from fedkl.network.ray.actor import Opening, Part, Surroundings, Together
 from fedkl.network.ray.actor_pool import Actors, Batch, Crew
 from fedkl.network.ray.plugins import read_plugins
-from fedkl.server.setup import first_states, task_of, trained_at_once
+from fedkl.server.setup import trained_at_once
 from fedkl.training.provenance import versions
 from fedkl.worlds.base import SharedWorld, SoloWorld
 
@@ -44,8 +44,8 @@ class Ray(Rows):
         Raises:
             UserError: a plugin or a simulator does not run there, or there is nobody to work.
         """
-        super().__init__(first_states(config)[1])
-        self._task = task_of(config)
+        super().__init__(config.first_states[1])
+        self._task = config.task
         self._shared = isinstance(config.world, SharedWorld)
         self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
         self._at_once = trained_at_once(config, on_cpu=True)

@@ -1,0 +1,175 @@
+"""Settings that do not go together: the rules that no field can check by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedkl.core.errors import UserError
+from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE
+from fedkl.server.aggregation import Grouped, build_aggregation
+from fedkl.server.selection.selectors import Measured
+from fedkl.server.settings import FederationSettings
+from fedkl.worlds.base import SharedWorld, World
+from fedkl.worlds.heterogeneous import Family
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
+
+
+def check(config: Config) -> None:
+    """Refuse settings that do not go together, which no field can tell by itself.
+
+    Raises:
+        UserError: names the field and what is allowed.
+    """
+    n, k = config.federation.clients, config.federation.clients_per_round
+    if k > n:
+        raise UserError(
+            f"federation.clients_per_round must be at most federation.clients ({n}), not {k}"
+        )
+    if (selected := config.federation.selected) > n:
+        raise UserError(
+            f"federation.extra must be at most {n - k} (federation.clients less "
+            f"federation.clients_per_round), not {config.federation.extra}"
+        )
+    if isinstance(config.world, SharedWorld) and n != config.world.agents:
+        raise UserError(
+            f"federation.clients must be {config.world.agents}, as many as there are agents in the "
+            f"world, not {n}"
+        )
+    if config.federation.quorum > k:
+        raise UserError(
+            f"federation.quorum must be at most federation.clients_per_round ({k}), "
+            f"not {config.federation.quorum}"
+        )
+    if config.evaluation.clients > n:
+        raise UserError(
+            f"evaluation.clients must be at most federation.clients ({n}), "
+            f"not {config.evaluation.clients}"
+        )
+    if config.critic.sees_time and config.learner.bootstrap_truncation:
+        raise UserError(
+            "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
+            "time left takes the time limit for the end"
+        )
+    if isinstance(config.world, Family) and config.world.differences:
+        config.clients()  # the words of each client must go together
+    config.algorithm.check(config.learner, config.federation.sharing())
+    if config.federation.personal == ALL:
+        _check_alone(config)
+    if config.federation.pools_data:
+        _check_pooled(config)
+    config.selection.check(n, selected)
+    if config.heterogeneity.every or isinstance(config.selection, Measured):
+        check_basis(config.federation)
+    if config.evaluation.averaging:
+        _check_averaging(config)
+    config.aggregation.check(n, k)
+    own_first = config.learner.personal_iterations
+    if own_first and config.federation.personal == NONE:
+        raise UserError(
+            "learner.personal_iterations must be 0 where federation.personal is none: there is no "
+            "personal part to train"
+        )
+    if own_first >= config.learner.iterations:
+        raise UserError(
+            f"learner.personal_iterations must be below learner.iterations "
+            f"({config.learner.iterations}), not {own_first}: nothing shared would be trained"
+        )
+    if config.federation.personal == "last-layer" and not config.learner.hidden:
+        raise UserError(
+            "federation.personal must not be last-layer if learner.hidden is empty: of one layer "
+            "that stays at home nothing is left to share"
+        )
+    if config.algorithm.shares and isinstance(config.aggregation.reduce, Grouped):
+        raise UserError(
+            f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
+            f"exchange models, and this algorithm shares more than a model through the server"
+        )
+
+
+def _check_alone(config: Config) -> None:
+    """Refuse what would still reach a client from the others where it keeps its whole policy."""
+    why = "where federation.personal is all, not {}: each client is to learn alone"
+    federation = config.federation
+    for name, allowed in (
+        ("critic", "local"),
+        ("observation_statistics", "local or none"),
+        ("reward_statistics", "local or none"),
+    ):
+        if (given := getattr(federation, name)) == FEDERATED:
+            raise UserError(f"federation.{name} must be {allowed} {why.format(given)}")
+    if config.algorithm.shares:
+        raise UserError(
+            f"federation.personal must not be all for {config.algorithm.name}, which shares more "
+            "than a policy through the server: each client is to learn alone"
+        )
+    for group in ("learner", "algorithm"):
+        for name, coefficient in getattr(config, group).coefficients().items():
+            if (given := coefficient.across_rounds) == "averaged":
+                key = f"{group}.{name}_across_rounds"
+                raise UserError(f"{key} must be kept or reset {why.format(given)}")
+    if config.learner.personal_iterations:
+        raise UserError(
+            "learner.personal_iterations must be 0 where federation.personal is all: there is "
+            "nothing shared to hold fixed meanwhile"
+        )
+    if config.aggregation.mapping() != build_aggregation({}).mapping():
+        raise UserError(
+            "aggregation must be as it is by default where federation.personal is all: there is "
+            "nothing to aggregate"
+        )
+
+
+def _check_pooled(config: Config) -> None:
+    """Refuse what would keep from others what was learnt from everybody's data."""
+    federation = config.federation
+    if isinstance(config.world, SharedWorld):
+        raise UserError(
+            f"federation.data must be own in the world {config.world.title}: its clients are "
+            "agents of one simulation, and none can be put in another's place"
+        )
+    if federation.personal != NONE:
+        raise UserError(
+            f"federation.personal must be none where federation.data is pooled, not "
+            f"{federation.personal}: what is learnt from everybody's data is for everybody"
+        )
+    if federation.observation_statistics == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where federation.data is "
+            "pooled, not local: who never trains would have none to see with"
+        )
+
+
+def check_basis(federation: FederationSettings) -> None:
+    """Refuse to measure heterogeneity where clients share no basis to measure it in.
+
+    Raises:
+        UserError: each would compute its features from observations of a scale of its own, or has
+            a policy of its own.
+    """
+    if federation.personal == ALL:
+        raise UserError(
+            "federation.personal must not be all where the level of heterogeneity is measured: it "
+            "is that of clients that share a policy"
+        )
+    if federation.observation_statistics == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where the level of "
+            "heterogeneity is measured, not local: what clients see each on a scale of their own "
+            "cannot be compared"
+        )
+
+
+def _check_averaging(config: Config) -> None:
+    """Refuse to compare averages where clients' policies cannot act in each other's worlds."""
+    if not isinstance(config.world, World):
+        raise UserError(
+            f"evaluation.averaging must be false in the world {config.world.title}: a mixture of "
+            "policies acts only in worlds that run inside JAX"
+        )
+    if config.federation.personal != NONE:
+        raise UserError(
+            f"evaluation.averaging must be false where federation.personal is "
+            f"{config.federation.personal}, not none: only whole policies can be compared"
+        )
