@@ -74,7 +74,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = lifecycle.create(config, Path(folder) / "run")
         with Federation(config) as federation:
-            whole = elapsed(lambda: lifecycle.go_on(run, lambda _: None, print, federation)).wall
+            whole = elapsed(
+                lambda: lifecycle.run_remaining(run, lambda _: None, print, federation)
+            ).wall
         checks = dict(spent)
         again = elapsed(lambda: lifecycle.load(run, print)).wall
     share = sum(checks.values()) / whole

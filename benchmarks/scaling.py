@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
 
 def measure(n: int, k: int, trained: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Rounds as `training.go_on` runs them, part by part, and peak memory, in this process."""
+    """Time rounds as `lifecycle.run_remaining` runs them, part by part, and peak memory, here."""
     rounds = max(2, -(-trained // k))
     changes = {
         "federation.clients": n,

@@ -30,5 +30,5 @@ def smallest(seed: int = 0, settings: dict[str, Any] | None = None) -> fedkl.Con
 def finish(path: Path, seed: int = 0, settings: dict[str, Any] | None = None) -> RunDirectory:
     """Trains such a run to its end."""
     run = lifecycle.create(smallest(seed, settings), path)
-    lifecycle.go_on(run, lambda record: None, pytest.fail)
+    lifecycle.run_remaining(run, lambda record: None, pytest.fail)
     return run

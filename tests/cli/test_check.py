@@ -191,7 +191,7 @@ def test_too_little_memory_is_a_sentence(tmp_path, capsys, monkeypatch):
     def full(*_args, **_options):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 10 bytes.")
 
-    monkeypatch.setattr(api, "go_on", full)
+    monkeypatch.setattr(api, "run_remaining", full)
     path = tmp_path / "run"
     code, _, err = call(capsys, "train", "probe-point", "--run", path)
     assert (code, err) == (2, "fedkl: there is not enough memory for this\n")

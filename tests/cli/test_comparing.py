@@ -203,7 +203,7 @@ def trained(path, algorithm="fedkl", seed=0, **settings):
     tiny = dict(config.parse_assignment(text) for text in TINY[1:])
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
     chosen = config.preset("probe-point", algorithm, seed, tiny | {"federation.rounds": 2} | dotted)
-    lifecycle.go_on(lifecycle.create(chosen, path), lambda _: None, lambda _: None)
+    lifecycle.run_remaining(lifecycle.create(chosen, path), lambda _: None, lambda _: None)
     return path
 
 

@@ -21,7 +21,7 @@ SETTINGS = {
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "point"
     made = lifecycle.create(fedkl.preset("probe-point", set=SETTINGS), path)
-    lifecycle.go_on(made, lambda record: None, lambda warning: None)
+    lifecycle.run_remaining(made, lambda record: None, lambda warning: None)
     return path
 
 

@@ -253,7 +253,7 @@ def test_a_run_is_held_until_nothing_that_serves_it_is_left(tmp_path, monkeypatc
         look()
 
     monkeypatch.setattr(network, "_serving_it", serving_it)
-    monkeypatch.setattr(network.running, "go_on", lambda *_: None)
+    monkeypatch.setattr(network.lifecycle, "run_remaining", lambda *_: None)
     run = tmp_path / "run"
     assert call(capsys, "serve", "probe-point", "--local", 2, "--run", run, *TINY)[0] == 0
     assert call(capsys, "resume", run)[0] == 0

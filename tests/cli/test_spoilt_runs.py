@@ -19,7 +19,7 @@ SETTINGS = {
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("spoilt") / "run"
     made = lifecycle.create(fedkl.preset("probe-point", set=SETTINGS), path)
-    lifecycle.go_on(made, lambda record: None, lambda warning: None)
+    lifecycle.run_remaining(made, lambda record: None, lambda warning: None)
     return path
 
 

@@ -93,20 +93,20 @@ def config(tiny):
 @pytest.fixture
 def here(config, tmp_path) -> Path:
     run = lifecycle.create(config, tmp_path / "here")
-    lifecycle.go_on(run, silent, silent)
+    lifecycle.run_remaining(run, silent, silent)
     return run.path
 
 
 def test_a_run_is_written_as_if_its_rounds_were_run_here(config, here, tmp_path):
     run = lifecycle.create(config, tmp_path / "there")
-    lifecycle.go_on(run, silent, silent, Nearby(config))
+    lifecycle.run_remaining(run, silent, silent, Nearby(config))
     assert_same(here, run.path)
 
 
 def test_a_lost_worker_costs_the_round_that_it_was_in(config, here, tmp_path):
     run = lifecycle.create(config, tmp_path / "there")
     federation = Nearby(config, lost_after=2)
-    lifecycle.go_on(run, silent, silent, federation)
+    lifecycle.run_remaining(run, silent, silent, federation)
     # All CPUs that were meant for it, until a machine with so many may be gone.
     assert federation.begun == [(0, 4), (2, 1), (4, 1)]
     assert federation.log.getvalue().count("again: The worker died") == 2
@@ -117,10 +117,10 @@ def test_what_was_begun_on_a_cluster_goes_on_without_and_the_other_way_round(
     config, here, tmp_path
 ):
     first, second = (lifecycle.create(config, tmp_path / name) for name in ("first", "second"))
-    lifecycle.go_on(first, silent, silent, Nearby(config, until=3), until=3)
-    lifecycle.go_on(first, silent, silent)
-    lifecycle.go_on(second, silent, silent, until=3)
-    lifecycle.go_on(second, silent, silent, Nearby(config))
+    lifecycle.run_remaining(first, silent, silent, Nearby(config, until=3), until=3)
+    lifecycle.run_remaining(first, silent, silent)
+    lifecycle.run_remaining(second, silent, silent, until=3)
+    lifecycle.run_remaining(second, silent, silent, Nearby(config))
     for run in (first, second):
         assert comparable(run.path) == comparable(here)
         ours, theirs = (r.checkpoints.latest(silent) for r in (run, RunDirectory(here)))
@@ -142,7 +142,7 @@ def test_a_worker_trains_no_further_than_it_should(config):
 def test_workers_that_are_lost_in_the_same_round_again_and_again_end_the_run(config, tmp_path):
     run = lifecycle.create(config, tmp_path / "there")
     with pytest.raises(UserError, match=r"^3 workers were lost in round 1, the last: The worker"):
-        lifecycle.go_on(run, silent, silent, Nearby(config, lost_after=0))
+        lifecycle.run_remaining(run, silent, silent, Nearby(config, lost_after=0))
     assert run.metrics.read() == []
 
 
@@ -155,9 +155,9 @@ def test_a_run_that_stalls_ends_as_it_would_here_and_can_go_on(tiny, tmp_path, m
         mapping["federation"]["max_relative_norm"] = 1e-9
         broken.setattr(config.__class__, "mapping", lambda self: mapping)
         with pytest.raises(StalledError, match="no update of the last 2 rounds"):
-            lifecycle.go_on(run, silent, silent, Nearby(config))
+            lifecycle.run_remaining(run, silent, silent, Nearby(config))
     assert run.summary()["stalled"] is True
-    lifecycle.go_on(run, silent, silent, Nearby(config))
+    lifecycle.run_remaining(run, silent, silent, Nearby(config))
     assert [record["note"] is None for record in run.metrics.read()] == [False, False, True, True]
     assert run.summary()["stalled"] is False
 

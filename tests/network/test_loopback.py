@@ -163,7 +163,7 @@ def test_the_best_round_can_be_evaluated_when_later_checkpoints_are_long_gone(ti
     run_round = federation.run_round
     federation.run_round = lambda: (r := run_round()) | {"return_mean": -abs(r["round"] - 3.0)}
     run = lifecycle.create(config, tmp_path / "run")
-    lifecycle.go_on(run, lambda record: None, pytest.fail, federation)
+    lifecycle.run_remaining(run, lambda record: None, pytest.fail, federation)
     looked_at, _ = over(config, engine.exchange.federation)
     lifecycle.load(run, pytest.fail, looked_at, best=True)
     assert int(looked_at.state.round) == 3

@@ -278,7 +278,7 @@ def test_a_config_that_was_spoilt_is_answered_with_a_sentence(scramble, table, n
 
 def test_a_run_without_its_spaces_is_told_how_to_get_them(tiny, tmp_path):
     run = lifecycle.create(tiny(federation__rounds=1), tmp_path / "run")
-    lifecycle.go_on(run, lambda record: None, print)
+    lifecycle.run_remaining(run, lambda record: None, print)
     (run.path / FILE).unlink()
     with pytest.raises(fedkl.UserError, match=r"has no spaces\.json.*`fedkl resume` writes it"):
         load(run.path)

@@ -59,7 +59,7 @@ def assert_same_run(a, b):
 
 def unbroken(config, path):
     run = lifecycle.create(config, path)
-    lifecycle.go_on(run, silent, loud)
+    lifecycle.run_remaining(run, silent, loud)
     return run
 
 
@@ -120,8 +120,8 @@ def unplugged_run_ends_the_same(config, tmp_path):
     broken = lifecycle.create(config, tmp_path / "broken")
     for rounds in (1, 3):
         with pytest.raises(UnpluggedError):
-            lifecycle.go_on(broken, stop_after(rounds), loud)
-    lifecycle.go_on(broken, silent, loud)
+            lifecycle.run_remaining(broken, stop_after(rounds), loud)
+    lifecycle.run_remaining(broken, silent, loud)
     assert_same_run(whole, broken)
 
 
@@ -146,11 +146,11 @@ def test_a_run_stopped_after_a_round_goes_on_to_the_same_bits(tiny, tmp_path, al
     whole = unbroken(config, tmp_path / "whole")
     rungs = lifecycle.create(config, tmp_path / "rungs")
     for until in (1, 3, 3, 2):
-        stopped = lifecycle.go_on(rungs, silent, loud, until=until)
+        stopped = lifecycle.run_remaining(rungs, silent, loud, until=until)
         assert stopped.state.round == max(until, rungs.checkpoints.rounds()[-1])
         assert rungs.summary() is None
     assert rungs.checkpoints.rounds()[-1] == 3
-    lifecycle.go_on(rungs, silent, loud, until=5)
+    lifecycle.run_remaining(rungs, silent, loud, until=5)
     assert rungs.summary()["rounds"] == 5
     assert_same_run(whole, rungs)
 
@@ -159,7 +159,7 @@ def test_a_run_that_stalls_where_it_should_stop_ends_there(tiny, tmp_path):
     config = tiny(federation__max_empty_rounds=2, federation__rounds=5)
     run = lifecycle.create(config, tmp_path / "run")
     with pytest.raises(fedkl.StalledError):
-        lifecycle.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}), until=2)
+        lifecycle.run_remaining(run, silent, loud, refusing(config, {0, 1, 2, 3}), until=2)
     assert run.summary()["stalled"] is True
 
 
@@ -168,11 +168,11 @@ def test_rounds_after_the_last_checkpoint_are_made_again(tiny, tmp_path):
     whole = unbroken(config, tmp_path / "whole")
     broken = lifecycle.create(config, tmp_path / "broken")
     with pytest.raises(UnpluggedError):
-        lifecycle.go_on(broken, stop_after(2), loud)
+        lifecycle.run_remaining(broken, stop_after(2), loud)
     assert broken.checkpoints.rounds() == []
     with pytest.raises(UnpluggedError):
-        lifecycle.go_on(broken, stop_after(4), loud)
-    lifecycle.go_on(broken, silent, loud)
+        lifecycle.run_remaining(broken, stop_after(4), loud)
+    lifecycle.run_remaining(broken, silent, loud)
     assert_same_run(whole, broken)
 
 
@@ -181,13 +181,13 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(tiny, tmp_path):
     whole = unbroken(config, tmp_path / "whole")
     broken = lifecycle.create(config, tmp_path / "broken")
     with pytest.raises(UnpluggedError):
-        lifecycle.go_on(broken, stop_after(3), loud)
+        lifecycle.run_remaining(broken, stop_after(3), loud)
     newest = max((tmp_path / "broken" / "checkpoints").iterdir())
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
     newest.write_bytes(bytes(data))
     warnings = []
-    lifecycle.go_on(broken, silent, warnings.append)
+    lifecycle.run_remaining(broken, silent, warnings.append)
     assert len(warnings) == 1
     assert newest.name in warnings[0]
     assert_same_run(whole, broken)
@@ -196,7 +196,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(tiny, tmp_path):
 def test_a_finished_run_stays_as_it_is(tiny, tmp_path):
     run = unbroken(tiny(), tmp_path / "run")
     before = (comparable(run), run.summary())
-    lifecycle.go_on(run, loud, loud)
+    lifecycle.run_remaining(run, loud, loud)
     assert (comparable(run), run.summary()) == before
 
 
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_config_is_refused(tiny, tmp_path):
     with pytest.raises(fedkl.UserError, match=said):
         lifecycle.load(run, loud)
     with pytest.raises(fedkl.UserError, match=said):
-        lifecycle.go_on(run, loud, loud)
+        lifecycle.run_remaining(run, loud, loud)
     # Accepting does not make it fit.
     with pytest.raises(fedkl.UserError, match=r"does not fit config\.toml: model\.policy\."):
         lifecycle.load(run, loud, accept=True)
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_another_config_is_refused(tiny, tmp_path):
 def test_two_processes_cannot_train_the_same_run(tiny, tmp_path):
     run = lifecycle.create(tiny(), tmp_path / "run")
     with run.lock(), pytest.raises(fedkl.UserError, match="in use by process"):
-        lifecycle.go_on(RunDirectory.open(run.path), silent, loud)
+        lifecycle.run_remaining(RunDirectory.open(run.path), silent, loud)
 
 
 def test_a_full_disk_loses_nothing(tiny, tmp_path, monkeypatch):
@@ -235,8 +235,8 @@ def test_a_full_disk_loses_nothing(tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(fedkl.UserError, match="the disk is full"):
-            lifecycle.go_on(broken, silent, loud)
-    lifecycle.go_on(broken, silent, loud)
+            lifecycle.run_remaining(broken, silent, loud)
+    lifecycle.run_remaining(broken, silent, loud)
     assert_same_run(whole, broken)
 
 
@@ -275,7 +275,7 @@ def refusing(config, refused):
 def test_the_summary_names_clients_that_were_refused_again_and_again(tiny, tmp_path):
     config = tiny(federation__clients=3, federation__clients_per_round=3, federation__rounds=4)
     run = lifecycle.create(config, tmp_path / "run")
-    lifecycle.go_on(run, silent, loud, refusing(config, {1}))
+    lifecycle.run_remaining(run, silent, loud, refusing(config, {1}))
     summary = run.summary()
     assert summary["rejected"] == 4
     assert summary["refused_again_and_again"] == [{"client": 1, "times": 4}]
@@ -285,7 +285,7 @@ def test_the_summary_names_clients_that_were_refused_again_and_again(tiny, tmp_p
 def test_a_client_refused_twice_is_not_yet_named(tiny, tmp_path):
     config = tiny(federation__clients=2, federation__rounds=2)
     run = lifecycle.create(config, tmp_path / "run")
-    lifecycle.go_on(run, silent, loud, refusing(config, {1}))
+    lifecycle.run_remaining(run, silent, loud, refusing(config, {1}))
     summary = run.summary()
     assert summary["rejected"] == 2
     assert summary["refused_again_and_again"] == []
@@ -295,12 +295,12 @@ def test_a_run_that_stalls_is_logged_and_saved_and_can_go_on(tiny, tmp_path):
     config = tiny(federation__max_empty_rounds=2, federation__rounds=5, checkpoint__every=100)
     run = lifecycle.create(config, tmp_path / "run")
     with pytest.raises(fedkl.StalledError, match="the last 2 rounds"):
-        lifecycle.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}))
+        lifecycle.run_remaining(run, silent, loud, refusing(config, {0, 1, 2, 3}))
     assert run.checkpoints.rounds() == [2]
     assert [r["note"] is not None for r in run.metrics.read()] == [True, True]
     assert run.summary()["stalled"] is True
     assert len(run.summary()["refused_again_and_again"]) == 0
-    lifecycle.go_on(run, silent, loud)
+    lifecycle.run_remaining(run, silent, loud)
     assert [r["note"] is not None for r in run.metrics.read()] == [True, True] + [False] * 3
     assert run.summary()["stalled"] is False
 
@@ -315,9 +315,9 @@ def test_a_run_that_stalls_before_its_first_round_is_over_has_no_summary(tiny, t
 
     nobody.engine.run = gone
     with pytest.raises(fedkl.StalledError, match="all clients are gone"):
-        lifecycle.go_on(run, silent, loud, nobody)
+        lifecycle.run_remaining(run, silent, loud, nobody)
     assert run.summary() is None
-    lifecycle.go_on(run, silent, loud)
+    lifecycle.run_remaining(run, silent, loud)
     assert run.summary()["stalled"] is False
 
 
@@ -326,7 +326,7 @@ def test_a_run_all_of_whose_rounds_were_empty_stays_stalled(tiny, tmp_path):
     run = lifecycle.create(config, tmp_path / "run")
     for _ in range(2):
         with pytest.raises(fedkl.StalledError):
-            lifecycle.go_on(run, silent, loud, refusing(config, {0, 1, 2, 3}))
+            lifecycle.run_remaining(run, silent, loud, refusing(config, {0, 1, 2, 3}))
     assert len(run.metrics.read()) == 2
 
 

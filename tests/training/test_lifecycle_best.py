@@ -33,7 +33,7 @@ def scripted(config, returns):
 
 def go_on(run, config, watch=lambda record: None, returns=RETURNS):
     with scripted(config, returns) as federation:
-        return lifecycle.go_on(run, watch, print, federation)
+        return lifecycle.run_remaining(run, watch, print, federation)
 
 
 def unplugged_after(round):

@@ -33,7 +33,7 @@ def test_a_new_run_has_a_line_for_each_client(tiny, tmp_path):
 def test_the_table_is_what_the_federation_trains_on(tiny, tmp_path):
     config = tiny(world__clients={"target": {"normal": [0, 1]}}, federation__rounds=1)
     run = lifecycle.create(config, tmp_path / "run")
-    federation = lifecycle.go_on(run, silent, silent)
+    federation = lifecycle.run_remaining(run, silent, silent)
     told = np.float32([float(row["target"]) for row in rows(run.path)])
     np.testing.assert_array_equal(told, federation.engine._site._params.target)
 
@@ -44,7 +44,7 @@ def test_a_run_of_a_comparison_gets_its_table_when_it_starts(tiny, tmp_path):
     compare.create(tmp_path / "several", plan, lambda *_: config)
     run = RunDirectory.open(tmp_path / "several" / "fedkl-seed0")
     assert not (run.path / "clients.csv").exists()
-    lifecycle.go_on(run, silent, silent)
+    lifecycle.run_remaining(run, silent, silent)
     targets = [float(row["target"]) for row in rows(run.path)]
     np.testing.assert_allclose(targets, [-0.5, 1 / 6, 5 / 6, 1.5], rtol=1e-6)
 

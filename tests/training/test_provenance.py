@@ -65,7 +65,10 @@ def run(finished, tmp_path):
 )
 def test_a_changed_setting_is_refused_and_named(run, old, new, named):
     edit(run, old, new)
-    for do in (lambda: lifecycle.load(run, loud), lambda: lifecycle.go_on(run, silent, loud)):
+    for do in (
+        lambda: lifecycle.load(run, loud),
+        lambda: lifecycle.run_remaining(run, silent, loud),
+    ):
         with pytest.raises(fedkl.UserError, match=named) as caught:
             do()
         assert "\n" not in str(caught.value)
@@ -103,7 +106,7 @@ def test_many_changes_are_named_in_one_short_sentence(run):
 def test_more_rounds_are_no_change_but_said(run):
     edit(run, "rounds = 2", "rounds = 3")
     said = []
-    lifecycle.go_on(run, silent, said.append)
+    lifecycle.run_remaining(run, silent, said.append)
     assert said == ["federation.rounds was 2, is 3"]
     assert run.summary()["rounds"] == 3
     _, longer = run.summary()["history"]
@@ -114,7 +117,7 @@ def test_an_accepted_change_is_written_down_for_ever(run):
     edit(run, "learning_rate = 0.05", "learning_rate = 0.04")
     edit(run, "rounds = 2", "rounds = 3")
     said = []
-    lifecycle.go_on(run, silent, said.append, accept=True)
+    lifecycle.run_remaining(run, silent, said.append, accept=True)
     assert "accepted from round 2 on: learner.learning_rate was 0.05, is 0.04" in said
     first, second = run.summary()["history"]
     assert (first["round"], first["changes"]) == (0, [])
@@ -123,7 +126,7 @@ def test_an_accepted_change_is_written_down_for_ever(run):
     )  # fmt: skip
     lifecycle.load(run, loud)  # now it is the run's own
     edit(run, "rounds = 3", "rounds = 4")
-    lifecycle.go_on(run, silent, silent)
+    lifecycle.run_remaining(run, silent, silent)
     assert run.summary()["history"][:2] == [first, second]
 
 
@@ -140,7 +143,7 @@ def test_another_version_is_said_and_written_down_but_not_refused(run, monkeypat
     monkeypatch.setattr(provenance, "versions", lambda: newer)
     edit(run, "rounds = 2", "rounds = 3")
     said = []
-    lifecycle.go_on(run, silent, said.append)
+    lifecycle.run_remaining(run, silent, said.append)
     assert any("jax was" in sentence and "is 99.0" in sentence for sentence in said)
     assert [entry["versions"]["jax"] == "99.0" for entry in run.summary()["history"]] == [
         False, True,
@@ -163,7 +166,7 @@ def with_plugin(folder: Path, name: str) -> tuple[Path, fedkl.Config]:
 def test_an_edited_plugin_is_refused_and_one_that_moved_is_not(tmp_path):
     plugin, config = with_plugin(tmp_path, "edited")
     run = lifecycle.create(config, tmp_path / "run")
-    lifecycle.go_on(run, silent, loud)
+    lifecycle.run_remaining(run, silent, loud)
     moved = tmp_path / "elsewhere" / plugin.name
     moved.parent.mkdir()
     shutil.move(plugin, moved)
@@ -178,7 +181,7 @@ def test_an_edited_plugin_is_refused_and_one_that_moved_is_not(tmp_path):
 def test_a_run_with_a_plugin_that_nobody_agreed_to_is_not_loaded(tmp_path, monkeypatch):
     plugin, config = with_plugin(tmp_path, "stranger")
     run = lifecycle.create(config, tmp_path / "run")
-    lifecycle.go_on(run, silent, loud)
+    lifecycle.run_remaining(run, silent, loud)
     lifecycle.load(run, loud)  # whoever made it has agreed
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "somebody else"))
     with pytest.raises(fedkl.UserError, match=f"have not agreed to: {plugin}.*--trust-plugins"):
@@ -255,7 +258,7 @@ def test_a_checkpoint_whose_origin_makes_no_sense_is_passed_over(run):
     origin = {**saved.origin, "config": "[]"}
     run.checkpoints.drop_after(1)
     run.checkpoints.save(2, saved.arrays, saved.rows, origin=origin)
-    for do in (lifecycle.load, lambda run, warn: lifecycle.go_on(run, silent, warn)):
+    for do in (lifecycle.load, lambda run, warn: lifecycle.run_remaining(run, silent, warn)):
         said = []
         do(RunDirectory.open(run.path), said.append)
         assert any("origin is damaged), so that of round 1 is used" in one for one in said)

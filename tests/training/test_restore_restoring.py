@@ -28,17 +28,17 @@ def stopped(config, path, after):
             raise UnpluggedError
 
     with pytest.raises(UnpluggedError):
-        lifecycle.go_on(run, watch, pytest.fail)
+        lifecycle.run_remaining(run, watch, pytest.fail)
     return RunDirectory.open(path)
 
 
 def test_a_finished_run_without_checkpoints_keeps_its_log(tiny, tmp_path):
     run = lifecycle.create(tiny(), tmp_path / "run")
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     shutil.rmtree(run.path / "checkpoints")
     before = {p.name: p.read_bytes() for p in run.path.iterdir() if p.name != ".lock"}
     with pytest.raises(fedkl.UserError, match=r"a log of 3 rounds and no checkpoint.*erase it"):
-        lifecycle.go_on(run, silent, pytest.fail)
+        lifecycle.run_remaining(run, silent, pytest.fail)
     assert {p.name: p.read_bytes() for p in run.path.iterdir() if p.name != ".lock"} == before
 
 
@@ -49,14 +49,14 @@ def test_a_run_whose_checkpoints_were_all_removed_keeps_its_log(tiny, tmp_path, 
     if not with_lock:
         (run.path / ".lock").unlink()
     with pytest.raises(fedkl.UserError, match="no checkpoint"):
-        lifecycle.go_on(run, silent, pytest.fail)
+        lifecycle.run_remaining(run, silent, pytest.fail)
     assert len(run.metrics.read()) == 5
 
 
 def test_rounds_before_the_first_checkpoint_was_due_are_made_again(tiny, tmp_path):
     run = stopped(tiny(federation__rounds=4, checkpoint__every=3), tmp_path / "run", 2)
     assert run.checkpoints.rounds() == []
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     assert run.summary()["rounds"] == 4
 
 
@@ -72,7 +72,7 @@ def test_a_removed_newest_checkpoint_is_said(tiny, tmp_path, every):
         "to train the rounds after it again"
     ]
     said.clear()
-    lifecycle.go_on(run, silent, said.append)
+    lifecycle.run_remaining(run, silent, said.append)
     assert len(said) == 1
     assert run.summary()["rounds"] == 6
     lifecycle.load(run, pytest.fail)
@@ -80,14 +80,14 @@ def test_a_removed_newest_checkpoint_is_said(tiny, tmp_path, every):
 
 def test_a_removed_newest_checkpoint_of_a_finished_run_is_said_without_a_lock_too(tiny, tmp_path):
     run = lifecycle.create(tiny(), tmp_path / "run")
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     (run.path / ".lock").unlink()
     max((run.path / "checkpoints").iterdir()).unlink()
     sentence = "the checkpoint of round 3 is missing, so that of round 2 is used"
     assert sentence in "".join(finding.what for finding in verify.check(run))
     with pytest.warns(UserWarning, match=sentence):
         fedkl.load(run.path)
-    for do in (lifecycle.load, lambda run, warn: lifecycle.go_on(run, silent, warn)):
+    for do in (lifecycle.load, lambda run, warn: lifecycle.run_remaining(run, silent, warn)):
         said = []
         do(run, said.append)
         assert sentence in "".join(said)
@@ -95,7 +95,7 @@ def test_a_removed_newest_checkpoint_of_a_finished_run_is_said_without_a_lock_to
 
 def test_a_removed_newest_checkpoint_is_said_without_a_log_too(tiny, tmp_path):
     run = lifecycle.create(tiny(), tmp_path / "run")
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     run.metrics.path.unlink()
     max((run.path / "checkpoints").iterdir()).unlink()
     said = []
@@ -105,7 +105,7 @@ def test_a_removed_newest_checkpoint_is_said_without_a_log_too(tiny, tmp_path):
 
 def test_a_summary_that_cannot_be_read_is_said_and_does_not_hinder_loading(tiny, tmp_path):
     run = lifecycle.create(tiny(), tmp_path / "run")
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     (run.path / "summary.json").write_text("{")
     said = []
     assert lifecycle.load(run, said.append).state.round == 3
@@ -123,11 +123,11 @@ def test_a_run_whose_clients_left_between_two_checkpoints_goes_on(tiny, tmp_path
 
     monkeypatch.setattr(fedkl.Federation, "run_round", left)
     with pytest.raises(StalledError):
-        lifecycle.go_on(run, silent, pytest.fail)
+        lifecycle.run_remaining(run, silent, pytest.fail)
     assert run.summary()["stalled"]
     monkeypatch.undo()
     assert [f.what for f in verify.check(run) if "checkpoint" in f.what] == []
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     assert (run.summary()["rounds"], run.summary()["stalled"]) == (4, False)
 
 
@@ -148,10 +148,10 @@ def test_whoever_lost_the_lock_while_it_restored_erases_nothing(tiny, tmp_path):
         def restore(self, *saved):
             federation.restore(*saved)
             os.unlink(run.path / ".lock")
-            lifecycle.go_on(RunDirectory.open(run.path), silent, pytest.fail)
+            lifecycle.run_remaining(RunDirectory.open(run.path), silent, pytest.fail)
 
     with pytest.raises(fedkl.UserError, match="another process may write"):
-        lifecycle.go_on(RunDirectory.open(run.path), silent, pytest.fail, Slow())
+        lifecycle.run_remaining(RunDirectory.open(run.path), silent, pytest.fail, Slow())
     assert run.metrics.require_rounds() == 4
     assert run.checkpoints.rounds() == [3, 4]
 
@@ -164,7 +164,7 @@ def test_whoever_lost_the_lock_writes_nothing_more(tiny, tmp_path):
             os.unlink(run.path / ".lock")
 
     with pytest.raises(fedkl.UserError, match=r"\.lock was removed while it was held"):
-        lifecycle.go_on(run, watch, pytest.fail)
+        lifecycle.run_remaining(run, watch, pytest.fail)
     assert [record["round"] for record in run.metrics.read()] == [1, 2]
     assert run.checkpoints.rounds() == [1, 2]
 
@@ -175,41 +175,41 @@ def test_two_processes_after_the_lock_was_removed_leave_a_log_that_is_whole(tiny
     def watch(record):
         if record["round"] == 2:
             os.unlink(run.path / ".lock")
-            lifecycle.go_on(RunDirectory.open(run.path), silent, pytest.fail)
+            lifecycle.run_remaining(RunDirectory.open(run.path), silent, pytest.fail)
 
     with pytest.raises(fedkl.UserError, match="another process may write"):
-        lifecycle.go_on(run, watch, pytest.fail)
+        lifecycle.run_remaining(run, watch, pytest.fail)
     assert run.metrics.require_rounds() == 4
 
 
 def test_a_run_that_was_made_longer_and_died_before_its_summary_gets_one(tiny, tmp_path):
     run = lifecycle.create(tiny(), tmp_path / "run")
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     stale = (run.path / "summary.json").read_bytes()
     config = (run.path / "config.toml").read_text()
     (run.path / "config.toml").write_text(config.replace("rounds = 3", "rounds = 4"))
-    lifecycle.go_on(run, silent, silent)
+    lifecycle.run_remaining(run, silent, silent)
     (run.path / "summary.json").write_bytes(stale)
-    lifecycle.go_on(run, silent, pytest.fail)
+    lifecycle.run_remaining(run, silent, pytest.fail)
     assert run.summary()["rounds"] == 4
 
 
 def test_a_log_of_another_run_is_refused(tiny, tmp_path):
     run, other = (lifecycle.create(tiny(seed=s), tmp_path / f"{s}") for s in (0, 1))
     for one in (run, other):
-        lifecycle.go_on(one, silent, pytest.fail)
+        lifecycle.run_remaining(one, silent, pytest.fail)
     shutil.copyfile(other.metrics.path, run.metrics.path)
     with pytest.raises(fedkl.UserError, match="is not the log that the checkpoint of round 3"):
-        lifecycle.go_on(run, silent, pytest.fail)
+        lifecycle.run_remaining(run, silent, pytest.fail)
 
 
 def test_a_summary_of_another_run_is_refused(tiny, tmp_path):
     run, other = (lifecycle.create(tiny(seed=s), tmp_path / f"{s}") for s in (0, 1))
     for one in (run, other):
-        lifecycle.go_on(one, silent, pytest.fail)
+        lifecycle.run_remaining(one, silent, pytest.fail)
     shutil.copyfile(other.path / "summary.json", run.path / "summary.json")
     with pytest.raises(fedkl.UserError, match=r"summary\.json is not of this log"):
-        lifecycle.go_on(run, silent, pytest.fail)
+        lifecycle.run_remaining(run, silent, pytest.fail)
 
 
 def test_a_checkpoint_that_does_not_fit_is_passed_over_for_one_that_does(tiny, tmp_path):

@@ -28,10 +28,9 @@ from fedkl.io import compilation
 from fedkl.io.progress import RoundProgress, is_live, number
 from fedkl.server.loop import Federation
 from fedkl.training import api, lifecycle, plugin_consent
-from fedkl.training.callbacks import Callback, TensorBoardSink
+from fedkl.training.callbacks import Callback, TensorBoardSink, notify
 from fedkl.training.comparison import runs_in
 from fedkl.training.directory import RunDirectory, is_served
-from fedkl.training.lifecycle import Warn
 from fedkl.training.plugin_consent import of_run
 from fedkl.training.records import is_number
 from fedkl.worlds import SharedWorld
@@ -86,23 +85,22 @@ def resume(options: argparse.Namespace) -> None:
         from fedkl.cli import network
 
         cluster.refuse(options)
-        return network.resume(run, options, _lengthen(run, options))
+        return network.resume(run, options)
     with cluster.engine(options) as engine_for:
-        tell = _lengthen(run, options)
+        lengthened = lengthen(run, options)
         chosen = of_run(run)
         callbacks = [bar := Bar(options.until), *sinks_of(options)]
-        with Federation(chosen, engine_for(chosen)) as federation:
-            api.go_on(run, federation, callbacks, tell, options.until, options.accept_changes)
+        with Federation(chosen, engine_for(chosen)) as federation, notify(callbacks, run) as watch:
+            until, accept = options.until, options.accept_changes
+            lifecycle.run_remaining(run, watch, warn, federation, until, accept, lengthened)
     conclude(run, bar.moved)
 
 
-def _lengthen(run: RunDirectory, options: argparse.Namespace) -> Warn:
-    """Makes a run as long as the options want it; after all that may be wrong with them.
-
-    Returns:
-        What is told of what is wrong from then on.
-    """
-    return warn if options.rounds is None else api.lengthen(run, options.rounds, warn)
+def lengthen(run: RunDirectory, options: argparse.Namespace) -> bool:
+    """Make a run as long as the options ask for, if they do."""
+    if options.rounds is not None:
+        lifecycle.lengthen(run, options.rounds)
+    return options.rounds is not None
 
 
 def require_trust(run: RunDirectory, options: argparse.Namespace) -> None:

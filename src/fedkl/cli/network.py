@@ -35,8 +35,8 @@ from fedkl.network.status import FOLDER, FleetStatus
 from fedkl.server.aggregation.reducers import suggested
 from fedkl.server.loop import Federation
 from fedkl.training import api, lifecycle
+from fedkl.training.callbacks import notify
 from fedkl.training.directory import RunDirectory
-from fedkl.training.lifecycle import Warn
 from fedkl.training.plugin_consent import of_run
 from fedkl.worlds import SharedWorld
 
@@ -57,19 +57,15 @@ def serve(options: argparse.Namespace) -> None:
     with Federation(chosen, engine) as loop, created as run:
         callbacks = [federation.Bar(shown=watched.show), *federation.sinks_of(options)]
         with _serving_it(run, serving, engine, chosen):
-            api.go_on(run, loop, callbacks, warn)
+            with notify(callbacks, run) as watch:
+                lifecycle.run_remaining(run, watch, warn, loop)
             _say_farewell(run, engine)
     federation.conclude(run)
 
 
-def resume(run: RunDirectory, options: argparse.Namespace, tell: Warn) -> None:
-    """Goes on serving a run.
-
-    Args:
-        run: its directory.
-        options: of the command.
-        tell: is told of what is wrong and does not stop it.
-    """
+def resume(run: RunDirectory, options: argparse.Namespace) -> None:
+    """Serve what is left of a run."""
+    lengthened = federation.lengthen(run, options)
     serving = Serving.read(run.path)
     chosen = of_run(run)
     watched = Watched()
@@ -84,8 +80,9 @@ def resume(run: RunDirectory, options: argparse.Namespace, tell: Warn) -> None:
         if summary is None or summary.get("stalled") or summary["rounds"] < rounds:
             _check(serving, chosen)
             stack.enter_context(_serving_it(run, serving, engine, chosen))
-        accept = options.accept_changes
-        api.go_on(run, loop, callbacks, tell, options.until, accept)
+        with notify(callbacks, run) as watch:
+            until, accept = options.until, options.accept_changes
+            lifecycle.run_remaining(run, watch, warn, loop, until, accept, lengthened)
         if bar.moved:
             _say_farewell(run, engine)
     federation.conclude(run, bar.moved)

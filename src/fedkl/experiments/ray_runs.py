@@ -1,9 +1,9 @@
 """Ordinary runs as tasks on a cluster: the rounds are run there, and everything is written here.
 
 A task sends the record of each round and the state after it. The driver writes them as it would if
-the rounds were its own (`training.go_on`), so a run's directory does not tell where it was trained,
-and can be gone on with anywhere. A worker that is lost costs the round that it was in: another goes
-on from the state that the driver holds.
+the rounds were its own (`lifecycle.run_remaining`), so a run's directory does not tell where it was
+trained, and the run can be resumed anywhere. A worker that is lost costs the round that it was in:
+another resumes from the state that the driver holds.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class OnCluster:
         """Whether too many rounds in a row left the model as it was, or all there are."""
         return self.config.federation.stalled(int(self._held.arrays.get("empty_rounds", 0)))
 
-    def forgive(self) -> None:
+    def reset_stall_counter(self) -> None:
         """Counts rounds that leave the model as it is from here on."""
         none = np.zeros_like(self._held.arrays["empty_rounds"])
         self._held = self._held._replace(arrays=self._held.arrays | {"empty_rounds": none})
@@ -314,7 +314,7 @@ class Task:
             def warn(message: str) -> None:
                 print(f"fedkl: warning: {message}", file=log)
 
-            lifecycle.go_on(self._run, progress.show, warn, federation, self._until)
+            lifecycle.run_remaining(self._run, progress.show, warn, federation, self._until)
 
 
 class OnRay:

@@ -136,7 +136,7 @@ class Federation:
         """Whether too many rounds in a row left the model as it was, or all there are."""
         return self.config.federation.stalled(int(self.state.empty_rounds))
 
-    def forgive(self) -> None:
+    def reset_stall_counter(self) -> None:
         """Counts rounds that leave the model as it is from here on."""
         self.state = replace(self.state, empty_rounds=np.asarray(0, np.int64))
 

@@ -15,9 +15,9 @@ from fedkl.engines import Engine
 from fedkl.server.loop import Federation
 from fedkl.server.setup import local_engine
 from fedkl.training import lifecycle
-from fedkl.training.callbacks import Callback, telling
+from fedkl.training.callbacks import Callback, notify
 from fedkl.training.directory import RunDirectory, is_served
-from fedkl.training.lifecycle import Warn
+from fedkl.training.lifecycle import Warn, run_remaining
 from fedkl.training.plugin_consent import of_run
 
 EngineFor = Callable[[Config], Engine]
@@ -55,8 +55,12 @@ def train(
     path = run_path(run)
     _check_callbacks(callbacks)
     # What cannot work is refused before anything is written.
-    with Federation(config, engine(config)) as federation, created(config, path) as directory:
-        go_on(directory, federation, callbacks, warn)
+    with (
+        Federation(config, engine(config)) as federation,
+        created(config, path) as directory,
+        notify(callbacks, directory) as watch,
+    ):
+        run_remaining(directory, watch, warn, federation)
     return directory.path
 
 
@@ -129,24 +133,16 @@ def resume(
             f"{directory.path} is served over a network: go on with `fedkl resume`, which waits "
             "for its clients"
         )
-    warn = _warn if rounds is None else lengthen(directory, whole("rounds", rounds, 1), _warn)
+    if rounds is not None:
+        lifecycle.lengthen(directory, whole("rounds", rounds, 1))
     config = of_run(directory)
-    with Federation(config, engine(config)) as federation:
-        go_on(directory, federation, callbacks, warn, until, accept_changes)
+    longer = rounds is not None
+    with (
+        Federation(config, engine(config)) as federation,
+        notify(callbacks, directory) as watch,
+    ):
+        run_remaining(directory, watch, _warn, federation, until, accept_changes, longer)
     return directory.path
-
-
-def lengthen(run: RunDirectory, rounds: int, warn: Warn) -> Warn:
-    """Makes a run as long as is asked for.
-
-    Returns:
-        A `warn` for going on with it, which is not told of what was asked for.
-
-    Raises:
-        UserError: it has more rounds already, or another process trains it.
-    """
-    lifecycle.lengthen(run, rounds)
-    return lambda said: None if isinstance(said, lifecycle.OtherRounds) else warn(said)
 
 
 def _check_callbacks(callbacks: Sequence[Callback]) -> None:
@@ -156,28 +152,3 @@ def _check_callbacks(callbacks: Sequence[Callback]) -> None:
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise UserError(f"a callback must be an object of {kind}, not {callback!r}")
-
-
-def go_on(
-    run: RunDirectory,
-    federation: Federation,
-    callbacks: Sequence[Callback],
-    warn: Warn,
-    until: int | None = None,
-    accept_changes: bool = False,
-) -> None:
-    """Trains what is left of a run, and tells callbacks of it.
-
-    Args:
-        run: the run's directory.
-        federation: of its config.
-        callbacks: are told of every round.
-        warn: is told of what is wrong and does not stop it.
-        until: the round after which to stop.
-        accept_changes: go on although the run was made with something else.
-    """
-    with telling(callbacks, run) as tell:
-        lifecycle.go_on(run, tell, warn, federation, until, accept_changes)
-    done = int(federation.state.round)
-    if until is not None and until < done:
-        warn(f"{run.path} is at round {done} already, which is beyond round {until}")

@@ -45,11 +45,14 @@ class Callback:
 
 
 @contextlib.contextmanager
-def telling(
+def notify(
     callbacks: Sequence[Callback], run: RunDirectory
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Tells callbacks of training that goes on inside the block; gives what is to be called with
-    the record of each round."""
+    """Tell callbacks of the training inside the block.
+
+    Yields:
+        A function to be called with the record of each round.
+    """
     summary: Mapping[str, Any] | None = None
 
     def end(callback: Callback) -> None:

@@ -62,10 +62,6 @@ def create(config: Config, path: Path, serve: Callable[[Path], None] | None = No
     return run
 
 
-class OtherRounds(str):
-    """A warning that a run has other rounds than it was to have; not for whoever asked for it."""
-
-
 def lengthen(run: RunDirectory, rounds: int) -> None:
     """Makes a run longer: from now on its config asks for so many rounds.
 
@@ -166,17 +162,18 @@ def _restore(
     return _Start(before.continued(now, done, [*changes, *longer]), before.rounds)
 
 
-def go_on(
+def run_remaining(
     run: RunDirectory,
     watch: Watch,
     warn: Warn,
     federation: Trainable | None = None,
     until: int | None = None,
     accept: bool = False,
+    lengthened: bool = False,
 ) -> Trainable:
-    """Trains a run from where it stands to its last round, or to an earlier one.
+    """Train a run from where it stands to its last round, or to an earlier one.
 
-    Whatever moment the process dies at, calling this again gives the same parameters and metrics
+    Whenever the process dies, calling this again gives the same parameters and metrics
     (apart from wall time) as an unbroken run: the state is saved whole, and records of rounds after
     the last good checkpoint are dropped and made again.
 
@@ -185,8 +182,9 @@ def go_on(
         watch: is shown the record of each round.
         warn: is told of a damaged or missing checkpoint, and of one made by other versions.
         federation: of the run's config, where there is one already.
-        until: the round after which to stop; calling this again goes on as if nothing had stopped.
-        accept: go on although config, plugins or clients' worlds are not those of the checkpoint.
+        until: the round after which to stop; calling this again resumes as if nothing had stopped.
+        accept: resume although config, plugins or clients' worlds are not those of the checkpoint.
+        lengthened: its number of rounds was just changed on request, and nobody need be told.
 
     Returns:
         The federation at its end, or after the round where it stops.
@@ -207,8 +205,10 @@ def go_on(
         logged = run.metrics.require_rounds(done, origin.log)
         before = run.summary()
         require_checkpoints(run, done, logged, run.ended(warn), config.checkpoint.every, warn)
-        if planned != rounds:
-            warn(OtherRounds(f"federation.rounds was {planned}, is {rounds}"))
+        if planned != rounds and not lengthened:
+            warn(f"federation.rounds was {planned}, is {rounds}")
+        if stop < done:
+            warn(f"{run.path} is at round {done} already, which is beyond round {stop}")
         # One of fewer rounds is from before the run was made longer, and is written again.
         if finished and before is not None and before.get("rounds") == done:
             if before.get("log", origin.log) != origin.log:
@@ -223,7 +223,7 @@ def go_on(
         if stop <= done < rounds:
             return federation
         if federation.stalled and done < rounds:
-            federation.forgive()  # whoever goes on with a run that stalled has mended something
+            federation.reset_stall_counter()  # what made it stall may have been mended
         oldest, unchanged = done, origin.encode()
         best = _best_return(run) if config.checkpoint.keep_best else math.inf
         try:

@@ -37,7 +37,7 @@ class Trainable(Protocol):
     def stalled(self) -> bool:
         """Whether too many rounds in a row left the model as it was, or all there are."""
 
-    def forgive(self) -> None:
+    def reset_stall_counter(self) -> None:
         """Counts rounds that leave the model as it is from here on."""
 
     def __iter__(self) -> Iterator[Record]:
