@@ -1,4 +1,4 @@
-"""What an algorithm may add to local policy optimisation with a local KL penalty.
+"""The interface of an algorithm: what it adds to local policy optimisation with a local KL penalty.
 
 Each hook below adds nothing by default, so the base class is FedAvg, and an algorithm's file says
 only what it changes. Those that a client calls run inside jitted code: they must be pure, and
@@ -95,26 +95,27 @@ class Algorithm(eqx.Module):
 
     @property
     def needs_covariance(self) -> bool:
-        """Whether the statistics of observations are to hold their covariance (`products`)."""
+        """True if the statistics of observations are to hold their covariance (`products`)."""
         return False
 
     @property
     def observations_sent(self) -> int:
-        """How many of its last observations a client sends (`RoundResult.sample`, by `finish`)."""
+        """The number of its last observations that a client sends (`RoundResult.sample`, by
+        `finish`)."""
         return 0
 
     @property
     def shares(self) -> bool:
-        """Whether more than a model goes through the server."""
+        """True if more than a model goes through the server."""
         return type(self).server_state is not Algorithm.server_state
 
     @property
     def bounds_messages(self) -> bool:
-        """Whether messages are held to `federation.max_message_norm`."""
+        """True if messages are held to `federation.max_message_norm`."""
         return True
 
     def check(self, learner: LearnerSettings, sharing: Sharing) -> None:
-        """Refuses a learner, or a way of sharing, that the algorithm cannot work with.
+        """Refuse a learner, or a way of sharing, that the algorithm cannot work with.
 
         Raises:
             UserError: names the setting and what is allowed.
@@ -135,7 +136,7 @@ class Algorithm(eqx.Module):
         return ()
 
     def penalty(self, at: HookInput) -> Float[Array, ""] | float:
-        """What is taken away from the local objective h_n, on a minibatch."""
+        """Return the penalty on the local objective h_n, on a minibatch."""
         return 0.0
 
     def gradient(self, gradient: P, at: HookInput) -> P:
@@ -154,7 +155,8 @@ class Algorithm(eqx.Module):
         return result.coefficients
 
     def finish(self, result: RoundResult) -> tuple[PyTree, PyTree]:
-        """What the client keeps after a round, and its message to the server beside its model."""
+        """Return what the client keeps after a round, and its message to the server beside its
+        model."""
         return result.client_state, ()
 
     def distance_to_global(self, at: HookInput) -> Float[Array, ""]:
@@ -169,7 +171,7 @@ class Algorithm(eqx.Module):
         return ()
 
     def gather(self, shared: PyTree, messages: Sequence[PyTree], clients: int) -> PyTree:
-        """What is broadcast next.
+        """Return what is broadcast next.
 
         Args:
             shared: what was broadcast.
@@ -180,7 +182,7 @@ class Algorithm(eqx.Module):
 
 
 def register_algorithm(cls: A) -> A:
-    """Adds an algorithm under its `name`.
+    """Add an algorithm under its `name`.
 
     Raises:
         UserError: it has no name, or another's; or it has a method that nothing calls.

@@ -132,7 +132,7 @@ class FedKLAnchored(Algorithm):
     def _draw(
         self, shared: Any, known: Moments | None, clip: Scalar, number: int, key: PRNGKeyArray
     ) -> Float[Array, "a o"]:
-        """Anchors, standardised like observations."""
+        """Draw anchors, standardised like observations."""
         assert known is not None
         if self.anchors == "shared":
             # While nobody has given up anything, the one anchor is an observation of zeros.

@@ -1,1 +1,1 @@
-"""What a client does: local training, evaluation, recording; and what it keeps."""
+"""A client's work: local training, evaluation, recording; and the state that it keeps."""

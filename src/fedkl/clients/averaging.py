@@ -102,7 +102,7 @@ class EvaluateAveraging(eqx.Module):
             return source.collect(act, self.episodes, start.key)
 
         def act_by_lot(observation: Float[Array, "n o"], key: PRNGKeyArray) -> Array:
-            """Draws a member for each state, which is what a mixture of policies does."""
+            """Draw a member for each state, as a mixture of policies does."""
             return draw_from_mixture(members, weights, standard(observation), key)
 
         mixed = source.collect(act_by_lot, self.episodes, start.key)

@@ -1,4 +1,4 @@
-"""How a client acts: one behaviour, inside jit and on the host."""
+"""A client's behaviour, the same inside jit and on the host."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from fedkl.worlds.base import AnyWorld
 
 
 class Kind(Enum):
-    """What a part of the model is."""
+    """The kind of a part of the model."""
 
     NETWORK = "network"
     MOMENTS = "moments"
@@ -69,7 +69,7 @@ class Task(eqx.Module):
 
 
 class Model(eqx.Module):
-    """What the server owns and sends to the selected clients.
+    """The server's model, which is sent to the selected clients.
 
     A part that a config keeps on the clients is None here, and a part it shares is None in
     `ClientState`; so are the parts of the policy that are personal.
@@ -93,7 +93,7 @@ class CriticState(NamedTuple):
 
 
 class ClientState(eqx.Module):
-    """What one client remembers between the rounds it takes part in; nobody else sees it."""
+    """A client's memory between the rounds it takes part in; nobody else sees it."""
 
     coefficients: dict[str, Float[Array, ""]]
     """c2 and whatever the algorithm adapts (c1 for FedKL)."""
@@ -111,7 +111,7 @@ class ClientState(eqx.Module):
 
 
 class Update(eqx.Module):
-    """What a client sends back: its model, where the moments hold its new data only."""
+    """A client's reply: its model, where the moments hold its new data only."""
 
     model: Model
     """Without `shared`, for which there is the message."""
@@ -125,7 +125,7 @@ Metrics = dict[str, Any]
 
 
 class Start(NamedTuple):
-    """What a client starts its round from, and what stays as it is until the round's end."""
+    """A client's starting point, which stays as it is until the round's end."""
 
     model: Model
     """What was broadcast (pi^t)."""
@@ -136,7 +136,7 @@ class Start(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What one iteration hands to the next."""
+    """The values that one iteration hands to the next."""
 
     policy: Policy
     policy_optimiser: PyTree
@@ -157,7 +157,7 @@ class Carry(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What comes of a round."""
+    """The result of a client's round."""
 
     update: Update
     """For the server."""
@@ -218,7 +218,7 @@ def first_coefficients(task: Task) -> dict[str, Float[Array, ""]]:
 
 
 def problem_with_state(before: ClientState, after: ClientState) -> str | None:
-    """Why a client must not keep a new state, or None if it may.
+    """Return why a client must not keep a new state, or None if it may.
 
     A number in it that is not finite would spoil all its later rounds.
     """

@@ -39,10 +39,10 @@ class Source(Protocol):
     """Episodes of one client's world."""
 
     def collect(self, behaviour: Behaviour, episodes: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs `episodes` whole episodes; `key` is for everything random in them."""
+        """Run `episodes` whole episodes; `key` is for everything random in them."""
 
     def fill(self, behaviour: Behaviour, steps: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs exactly `steps` steps, in columns as long as the time limit, one after the other.
+        """Run exactly `steps` steps, in columns as long as the time limit, one after the other.
 
         After an episode's end the next one begins in the same column; where the column or the steps
         end, it is cut.
@@ -62,7 +62,7 @@ class Traced(eqx.Module):
     params: PyTree
 
     def collect(self, behaviour: Act, episodes: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs `episodes` whole episodes at once.
+        """Run `episodes` whole episodes at once.
 
         Args:
             behaviour: maps a batch of observations and a key to a batch of actions.
@@ -95,7 +95,7 @@ class Traced(eqx.Module):
         return Trajectories(observation, action, reward, terminated, alive, last_observation)
 
     def fill(self, behaviour: Act, steps: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs exactly `steps` steps, in columns as long as the time limit.
+        """Run exactly `steps` steps, in columns as long as the time limit.
 
         Args:
             behaviour: maps a batch of observations and a key to a batch of actions.
@@ -112,7 +112,7 @@ class Traced(eqx.Module):
         return data._replace(mask=counted, terminated=data.terminated & counted)
 
     def _columns(self, behaviour: Act, columns: int, key: PRNGKeyArray) -> Trajectories:
-        """Columns without gaps: after an end the next episode begins."""
+        """Return columns without gaps: after an end the next episode begins."""
         if not self.world.terminates:
             return self.collect(behaviour, columns, key)
         params, axis = self._params_of(columns, key)
@@ -188,11 +188,11 @@ class Hosted:
         self._truncates = truncates
 
     def collect(self, behaviour: Behaviour, episodes: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs `episodes` episodes, some in each process."""
+        """Run `episodes` episodes, some in each process."""
         return self._run(self._jobs(behaviour, [self._horizon] * episodes, key))
 
     def fill(self, behaviour: Behaviour, steps: int, key: PRNGKeyArray) -> Trajectories:
-        """Runs exactly `steps` steps: columns in which one episode follows the other."""
+        """Run exactly `steps` steps: columns in which one episode follows the other."""
         jobs = self._jobs(behaviour, lengths_for(steps, self._horizon), key)
         return self._run([job._replace(refill=True) for job in jobs])
 
@@ -243,7 +243,7 @@ def lengths_for(steps: int, horizon: int) -> list[int]:
 def trajectories(
     parts: Sequence[Columns], agents: Sequence[int], rows: int, truncates: bool
 ) -> Trajectories:
-    """What some agents saw, did and were rewarded with, stacked by agent.
+    """Stack trajectories of some agents by agent.
 
     Args:
         parts: what came of the jobs.
@@ -257,7 +257,7 @@ def trajectories(
     """
 
     def joined(arrays: Sequence[Shaped[np.ndarray, "_ n _ *f"]]) -> Any:
-        """Axes: agent, row, column."""
+        """Join columns; axes: agent, row, column."""
         padded = [_padded(x[:, agents], rows) for x in arrays]
         return np.moveaxis(padded[0] if len(padded) == 1 else np.concatenate(padded, 2), 1, 0)
 

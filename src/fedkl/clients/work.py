@@ -1,4 +1,5 @@
-"""What a client can be asked to do; whoever asks over a network sends its name and its fields."""
+"""The kinds of work that a client can be asked to do; over a network their names and fields are
+sent."""
 
 from __future__ import annotations
 

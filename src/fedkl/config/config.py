@@ -115,7 +115,7 @@ class Config:
 
     @cached_property
     def task(self) -> Task:
-        """What is the same for every client and round.
+        """The world, algorithm and settings that are the same for every client and round.
 
         The world is the one that clients act in: with the wrapper around it that its table asks
         for.
@@ -129,7 +129,7 @@ class Config:
 
     @cached_property
     def client_params(self) -> PyTree:
-        """What makes each client's world its own: the params of all of them, stacked.
+        """The parameters of all clients' worlds, stacked.
 
         Raises:
             UserError: a client's words do not go together.
@@ -146,7 +146,7 @@ class Config:
         return first_states(self.task, self.federation.sharing(), key)
 
     def clients(self) -> dict[str, np.ndarray]:
-        """What each client has of the words that they differ in, or that the config names.
+        """Return the parameters that clients differ in, or that the config names.
 
         Returns:
             By word, a row for each client; nothing where all clients share one simulation.
@@ -169,7 +169,7 @@ class Config:
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:
-    """Checks a mapping, as read from TOML, and makes a config of it.
+    """Check a mapping, as read from TOML, and make a config of it.
 
     Raises:
         UserError: names the field and what is allowed.
@@ -244,7 +244,7 @@ def preset(
 def lacks(
     name: str, algorithm: str, keys: Iterable[str], plugins: Iterable[str | Path] = ()
 ) -> list[str]:
-    """Which of some settings are of an algorithm, but not of this one.
+    """Return those of some settings that other algorithms have, but not this one.
 
     Args:
         name: a preset, as `preset` takes it.
@@ -280,7 +280,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def _load_plugins(layers: Iterable[dict[str, Any]], plugins: Iterable[str | Path]) -> list[str]:
-    """Loads those of a preset, and others; returns their files."""
+    """Load the plugins of a preset, and others; return their files."""
     files = [str(Path(p).resolve()) for p in (*presets.united(layers, "plugins"), *plugins)]
     for path in files:
         load_plugin(Path(path))
@@ -312,7 +312,7 @@ def _build(kind: str, table: Mapping[str, Any]) -> Any:
 
 
 def _count_agents(values: dict[str, Any]) -> None:
-    """Puts numbers where a preset leaves them to the world."""
+    """Put numbers where a preset leaves them to the world."""
     federation = presets.table(values, "federation")
     left = [k for k in ("clients", "clients_per_round") if federation.get(k) == _AGENTS]
     if not left:
@@ -327,7 +327,7 @@ def _count_agents(values: dict[str, Any]) -> None:
 
 
 def _meant(name: str) -> str:
-    """What somebody may have meant by a setting that there is not: a group, or one in a group."""
+    """Suggest the group, or the setting in a group, that an unknown setting may have meant."""
     homes = [g for g, cls in _GROUPS.items() if name in settings.defaults(cls)]
     if homes:
         return f" (did you mean {homes[0]}.{name}?)"

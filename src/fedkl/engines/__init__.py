@@ -1,4 +1,4 @@
-"""Where work runs that is asked of clients. The server's loop is the same for every engine."""
+"""Engines run the work that is asked of clients; the server's loop is the same for each."""
 
 from fedkl.engines.base import Engine, Failure, Job
 from fedkl.engines.in_process import InProcess

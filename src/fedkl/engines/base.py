@@ -1,4 +1,4 @@
-"""What an engine is: where the clients are that work is asked of.
+"""The interface of an engine: where the clients are, and how they are asked to work.
 
 Clients' own states live behind the engine and nobody else sees them. What a client would keep after
 a round is pending until the server has accepted its update.
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
 
 class Report(TypedDict, total=False):
-    """What an engine has to say of the work done so far."""
+    """An engine's report of the work done so far."""
 
     simulators_replaced: int
     """Processes that died, hung or came to harm."""
@@ -51,7 +51,7 @@ class Report(TypedDict, total=False):
 
 
 class Failure(NamedTuple):
-    """Why there is no answer of a client."""
+    """The reason why a client gave no answer."""
 
     reason: str
     again: bool = True
@@ -62,12 +62,12 @@ class Failure(NamedTuple):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where the clients are."""
+    """A place where clients are, which runs work on them."""
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Has the work done, and yields clients' answers as NumPy arrays, as they come.
+        """Run the work, and yield clients' answers as NumPy arrays, as they come.
 
         It may begin at once, or when the first answer is asked for. Whoever has enough closes it:
         what comes later is forgotten.
@@ -100,13 +100,13 @@ class Engine(Protocol):
         clients save theirs themselves."""
 
     def restore(self, saved: Mapping[int, ClientState]) -> None:
-        """Goes back to what `save` gave."""
+        """Restore what `save` gave."""
 
     def report(self) -> Report:
-        """What the engine itself has to say of the work done so far, for the log."""
+        """Return the engine's report of the work done so far, for the log."""
 
     def close(self) -> None:
-        """Ends whatever the engine has started."""
+        """End whatever the engine has started."""
 
 
 class Rows:
@@ -142,7 +142,7 @@ class Rows:
         return self.own(job.client)
 
     def propose(self, client: int, after: ClientState | None, answer: R) -> R | Failure:
-        """Makes a new state pending; an answer whose state nobody could go on from is a failure."""
+        """Make a new state pending; an answer whose state cannot be resumed from is a failure."""
         if after is None:
             return answer
         if problem := problem_with_state(self.own(client), after):
@@ -151,7 +151,7 @@ class Rows:
         return answer
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
-        """What was pending for these clients becomes their own; the rest is forgotten."""
+        """Make the pending states of these clients their own, and forget the rest."""
         self._own |= {client: self.pending[client] for client in clients}
         self.pending = {}
 
@@ -163,12 +163,12 @@ class Rows:
         return self._own
 
     def restore(self, saved: Mapping[int, ClientState]) -> None:
-        """Goes back to what `save` gave."""
+        """Restore what `save` gave."""
         self._own, self.pending = dict(saved), {}
 
 
 def parts_of(jobs: Sequence[Job], model: Model, width: int) -> list[tuple[Model, list[Job]]]:
-    """Jobs that start from the same model, at most `width` together.
+    """Group jobs that start from the same model, at most `width` together.
 
     Args:
         jobs: all of them.

@@ -70,11 +70,11 @@ class InProcess(Rows):
                 yield job.client, self.propose(job.client, after, answer)
 
     def report(self) -> Report:
-        """How many simulators were replaced so far, where there are any."""
+        """Return the number of simulators replaced so far, where there are any."""
         workers = self._site.workers
         return {} if workers is None else {"simulators_replaced": workers.replaced}
 
     def close(self) -> None:
-        """Ends the simulators, if any, and the threads, which may be waiting for them."""
+        """End the simulators, if any, and the threads, which may be waiting for them."""
         self._site.close()
         self._threads.shutdown(cancel_futures=True)

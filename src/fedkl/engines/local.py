@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Asked(NamedTuple):
-    """What one client goes on from."""
+    """A client's key and starting point."""
 
     model: Model
     """What was broadcast."""
@@ -99,7 +99,7 @@ MEASURED_AT_ONCE = 2
 
 
 def width_of(work: Work[Any], task: Task, at_once: int, jobs: Sequence[Job]) -> int:
-    """How many clients go into one vmapped call. Bits depend on it, so all engines ask here.
+    """Return the number of clients in one vmapped call. Bits depend on it, so all engines ask here.
 
     Args:
         work: what is asked.
@@ -167,7 +167,7 @@ class Site:
         return self._params if pooled else jax.tree.map(partial(_row, clients), self._params)
 
     def close(self) -> None:
-        """Ends the simulators, if there are any."""
+        """End the simulators, if there are any."""
         if self.workers is not None:
             self.workers.close()
 

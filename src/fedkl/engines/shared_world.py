@@ -44,7 +44,7 @@ EPISODES_IN_MEMORY = 100
 
 
 class _Begun(NamedTuple):
-    """What a client starts its round with."""
+    """A client's round after it began."""
 
     carry: Carry
     actor: Actor
@@ -53,7 +53,7 @@ class _Begun(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What the policy's part of an iteration leaves."""
+    """The result of an iteration's policy optimisation."""
 
     carry: Carry
     batch: CriticBatch
@@ -171,11 +171,12 @@ class InSharedWorld(Rows):
         yield from answers
 
     def report(self) -> Report:
-        """How many simulators were replaced so far, because they died, hung or lost vehicles."""
+        """Return the number of simulators replaced so far, because they died, hung or lost
+        vehicles."""
         return {"simulators_replaced": self._workers.replaced}
 
     def close(self) -> None:
-        """Ends the simulators and the threads."""
+        """End the simulators and the threads."""
         self._workers.close()
         self._improving.shutdown()
         self._fitting.shutdown()
@@ -213,7 +214,7 @@ class InSharedWorld(Rows):
     def _evaluate(
         self, work: Evaluate, model: Model, jobs: Sequence[Job], seed: Seed
     ) -> Iterator[tuple[int, Float[np.ndarray, " e"]]]:
-        """Returns of the global policy, driven by all clients at once."""
+        """Return of the global policy, driven by all clients at once."""
         everybody = self._following(model, work.deterministic)
         returns = []
         for start in range(0, work.episodes, EPISODES_IN_MEMORY):
@@ -237,7 +238,7 @@ class InSharedWorld(Rows):
     def _measure(
         self, work: Measure, model: Model, jobs: Sequence[Job], seed: Seed
     ) -> Iterator[tuple[int, Measurement]]:
-        """What the asked make of episodes in which all clients drive by the global policy."""
+        """Measure episodes in which all clients drive by the global policy."""
         everybody, world = self._following(model), self._task.world
         assert isinstance(world, SharedWorld)
         numbers = range(work.trajectories)
@@ -297,7 +298,7 @@ class Group:
         self._metrics: list[Metrics] = []
 
     def actors(self, i: int, column: int) -> dict[int, Actor]:
-        """How the clients act in a column of an iteration."""
+        """Return the clients' behaviour in a column of an iteration."""
         seeds = [[seed.fold(column)] for seed in seeds_of(self._run_words[:, i])]
         return dict(zip(self._numbers, actors(self._actor, seeds), strict=True))
 
@@ -321,7 +322,7 @@ class Group:
         self._carry = _finished(_fit_all(*args))
 
     def finish(self) -> Iterator[tuple[int, Trained, ClientState]]:
-        """What each client sends and keeps."""
+        """Return what each client sends and keeps."""
         metrics = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *self._metrics)
         done = jax.device_get(_finish_all(self._task, self._start, self._carry, metrics))
         for n, client in enumerate(self._numbers):

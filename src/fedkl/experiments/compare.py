@@ -25,7 +25,7 @@ Configure = Callable[[str, int, Mapping[str, Any]], Config]
 
 
 def create(path: Path, plan: Plan, configure: Configure) -> None:
-    """Makes the comparison's directory with all its runs at round 0.
+    """Make the comparison's directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
@@ -47,7 +47,7 @@ def create(path: Path, plan: Plan, configure: Configure) -> None:
 
 
 def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None:
-    """Whoever chose settings on a seed cannot judge them by it.
+    """Refuse to judge settings on seeds that they were chosen on.
 
     Raises:
         UserError: settings of these configs were chosen on one of the seeds.
@@ -61,7 +61,7 @@ def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None
 
 
 def go_on(path: Path, plan: Plan, train: workers.Trainer) -> None:
-    """Runs what is left.
+    """Train the remaining rounds of a comparison's runs.
 
     Args:
         path: the comparison's directory.

@@ -40,7 +40,7 @@ ALGORITHM = "fedavg"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and what is made of it."""
+    """The plan of a measurement of d_global."""
 
     preset: str = setting("", "what the runs are made from; an absolute path if it is a file")
     plugins: tuple[str, ...] = setting((), "files that --plugin gave")
@@ -59,7 +59,7 @@ class Plan:
 
 
 class Measured(NamedTuple):
-    """What came out."""
+    """The measured distance, and the settings made of it."""
 
     distance: float
     """The mean distance between the global policy and a local one after a round."""
@@ -70,7 +70,7 @@ class Measured(NamedTuple):
 
 
 def is_measurement(path: Path) -> bool:
-    """Whether a directory holds runs made for this."""
+    """Return True if a directory holds runs made for this."""
     return (path / _PLAN).is_file()
 
 
@@ -88,7 +88,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
-    """Makes the directory with all its runs at round 0.
+    """Make the directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
@@ -104,7 +104,7 @@ def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
 
 
 def go_on(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
-    """Runs what is left, measures, and writes tuning.json.
+    """Train the remaining rounds, measure, and write tuning.json.
 
     Args:
         path: the directory.

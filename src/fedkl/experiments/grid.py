@@ -103,7 +103,7 @@ def describe(candidate: Candidate) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Splits at commas that are in no brackets and no quotes."""
+    """Split at commas that are in no brackets and no quotes."""
     pieces, depth, quote = [""], 0, ""
     for letter in text:
         if quote:

@@ -46,7 +46,7 @@ _LOOK = 0.5
 
 
 class Order(NamedTuple):
-    """What a worker is to train."""
+    """A run for a worker to train."""
 
     mapping: dict[str, Any]
     """The config, as TOML can hold it."""
@@ -58,7 +58,7 @@ class Order(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a federation goes on from, as a checkpoint has it."""
+    """A federation's state, as a checkpoint has it."""
 
     arrays: dict[str, np.ndarray]
     """Empty before the first round."""
@@ -76,7 +76,7 @@ class Round(NamedTuple):
 
 
 class End(NamedTuple):
-    """Why there are no more rounds."""
+    """The reason why there are no more rounds."""
 
     sentence: str
     stalled: bool
@@ -88,11 +88,11 @@ class _StoppedError(Exception):
 
 
 class _UnplaceableError(Exception):
-    """What was asked of the cluster is more than it has now."""
+    """The cluster has less now than was asked of it."""
 
 
 def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
-    """Trains a run on a worker.
+    """Train a run on a worker.
 
     Args:
         order: what to train.
@@ -155,16 +155,16 @@ class OnCluster:
 
     @property
     def state(self) -> _Position:
-        """How far it is."""
+        """Its position."""
         return _Position(int(self._held.arrays.get("round", 0)))
 
     @property
     def stalled(self) -> bool:
-        """Whether too many rounds in a row left the model as it was, or all there are."""
+        """True if too many rounds in a row left the model as it was, or all there are."""
         return self.config.federation.stalled(int(self._held.arrays.get("empty_rounds", 0)))
 
     def reset_stall_counter(self) -> None:
-        """Counts rounds that leave the model as it is from here on."""
+        """Count rounds without an update from here on."""
         none = np.zeros_like(self._held.arrays["empty_rounds"])
         self._held = self._held._replace(arrays=self._held.arrays | {"empty_rounds": none})
 
@@ -173,18 +173,18 @@ class OnCluster:
         return Snapshot(self._held.arrays, self._held.rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
-        """What `save` gave is safe."""
+        """Note that a snapshot of `save` is safe."""
         self._changed = set()
 
     def restore(
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[int, Mapping[str, np.ndarray]]
     ) -> None:
-        """Goes back to what was saved; the worker sees whether it fits."""
+        """Restore a snapshot; the worker checks whether it fits."""
         self._held = State(dict(arrays), {number: dict(row) for number, row in rows.items()})
         self._changed = set()
 
     def __iter__(self) -> Iterator[Record]:
-        """Has the rounds run that are left, and yields the record of each.
+        """Have the remaining rounds run, and yield the record of each.
 
         Raises:
             StalledError: too many rounds in a row left the model as it was, or all there are.
@@ -277,11 +277,11 @@ class Task:
         return None if self._thread.is_alive() else self._code
 
     def terminate(self) -> None:
-        """Asks it to end."""
+        """Ask it to end."""
         self._stop.set()
 
     def wait(self) -> int:
-        """Waits until it has."""
+        """Wait until it has."""
         self._thread.join()
         return self._code
 

@@ -29,7 +29,7 @@ HALVINGS = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """What is tried, and for how long."""
+    """The plan of a tuning."""
 
     preset: str = setting("", "what the runs are made from; an absolute path if it is a file")
     algorithm: str = setting("", "the algorithm whose settings are chosen")
@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        """How many rounds all runs together take, if none stalls."""
+        """The number of rounds of all runs together, if none stalls."""
         total, left, before = 0, len(self.candidates), 0
         for rung in self.rungs:
             total += left * (rung - before)
@@ -59,7 +59,7 @@ class Plan:
 
 
 def half(candidates: int) -> int:
-    """How many candidates of a rung go on."""
+    """Return the number of a rung's candidates that stay."""
     return math.ceil(candidates / 2)
 
 
@@ -94,12 +94,12 @@ def rungs(rounds: int, halvings: int | None, candidates: int, every: int) -> tup
 
 
 def is_tuning(path: Path) -> bool:
-    """Whether a directory holds a tuning."""
+    """Return True if a directory holds a tuning."""
     return (path / _PLAN).is_file()
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Makes a directory a tuning, all at once."""
+    """Make a directory a tuning, all at once."""
     write_atomically(path / _PLAN, tomli_w.dumps(dataclasses.asdict(plan)).encode())
 
 
@@ -138,7 +138,7 @@ class Rung(NamedTuple):
 
 
 def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]) -> None:
-    """Makes the tuning's directory with all its runs at round 0.
+    """Make the tuning's directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
@@ -157,7 +157,7 @@ def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]
 
 
 def go_on(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
-    """Runs what is left.
+    """Train the remaining rounds of a tuning's runs, rung by rung.
 
     Args:
         path: the tuning's directory.
@@ -190,7 +190,7 @@ def best(rung: Rung) -> list[int]:
 
 
 def score(records: Sequence[Mapping[str, Any]], until: int, plan: Plan) -> float:
-    """How well a run did up to a round: the mean of its last three evaluations.
+    """Return a run's score up to a round: the mean of its last three evaluations.
 
     A return that is not a number counts as minus infinity, as does none at all.
     """
@@ -250,7 +250,7 @@ def tried(path: Path, plan: Plan, rungs: Sequence[Rung]) -> list[Tried]:
 
 
 def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list[Tried]) -> Tried:
-    """Writes tuning.json, and returns the winner.
+    """Write tuning.json, and returns the winner.
 
     Raises:
         UserError: there is none, because no candidate that came to the end has a score.
@@ -288,7 +288,7 @@ def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list
 
 
 class Origin(Protocol):
-    """What settings were chosen from."""
+    """The origin of chosen settings."""
 
     @property
     def preset(self) -> str: ...
@@ -299,7 +299,7 @@ class Origin(Protocol):
 
 
 def write_best(path: Path, origin: Origin, algorithm: str, settings: Candidate) -> Path:
-    """Writes best.toml into a directory.
+    """Write best.toml into a directory.
 
     Args:
         path: the directory.

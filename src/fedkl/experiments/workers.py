@@ -48,20 +48,20 @@ class Worker(Protocol):
         """Its exit code, as of a process; None while the run goes on."""
 
     def terminate(self) -> None:
-        """Asks it to end."""
+        """Ask it to end."""
 
     def wait(self) -> int:
-        """Waits until it has."""
+        """Wait until it has."""
 
 
 class Place(Protocol):
-    """Where runs are trained."""
+    """A place where runs are trained."""
 
     def at_once(self, runs: int) -> int:
-        """How many of so many runs go on at a time."""
+        """Return the number of runs that go on at a time."""
 
     def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
-        """Goes on with a run.
+        """Resume a run.
 
         Args:
             run: its directory.
@@ -112,7 +112,7 @@ def open_log(run: Path) -> TextIO:
 def create(
     path: Path, configs: Mapping[str, Mapping[str, Any]], write_plan: Callable[[Path], None]
 ) -> None:
-    """Makes a directory with all its runs at round 0.
+    """Make a directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
@@ -155,7 +155,7 @@ class RoundCounter:
         """Of each log, how far it was read, and the lines up to there."""
 
     def __call__(self) -> int:
-        """How many rounds all runs together have finished."""
+        """Count the rounds that all runs together have finished."""
         for log, (read, lines) in self._logs.items():
             if not log.is_file():
                 continue
@@ -196,7 +196,7 @@ def run_all(
     tick: Callable[[], None],
     until: int | None = None,
 ) -> None:
-    """Trains what is left of runs that lie in one directory.
+    """Train what is left of runs that lie in one directory.
 
     Args:
         runs: their directories.
@@ -237,7 +237,7 @@ def run_all(
 
 
 def _is_there(run: Path, until: int | None) -> bool:
-    """Whether a run has ended, or has come as far as it should."""
+    """Return True if a run has ended, or has come as far as it should."""
     if (run / "summary.json").exists():
         return True
     # A record whose checkpoint was lost is made again, the same, when the run goes on.

@@ -65,7 +65,7 @@ def advantages(
 
 @runtime_checkable
 class HasSettings(Protocol):
-    """Whatever holds the settings of local training."""
+    """An object that holds the settings of local training."""
 
     @property
     def learner(self) -> LearnerSettings: ...
@@ -82,7 +82,7 @@ def batches(
     data: Trajectories,
     reward: Float[Array, "h n"],
 ) -> tuple[PolicyBatch, critic.CriticBatch]:
-    """Advantages and targets of an iteration's episodes, flattened to samples.
+    """Return advantages and targets of an iteration's episodes, flattened to samples.
 
     Args:
         task: for discount and advantages, and which targets the critic learns from.
@@ -158,7 +158,7 @@ def steps_of(
     value_at_cut: Float[Array, "*hn"],
     bootstrap_truncation: bool,
 ) -> Steps:
-    """What comes after each step: the next one, or a true end, a time limit, or a cut.
+    """Return what follows each step: the next one, or a true end, a time limit, or a cut.
 
     Args:
         data: the episodes.

@@ -17,7 +17,7 @@ from fedkl.worlds.base import AnyWorld
 
 
 class CriticBatch(NamedTuple):
-    """What the critic learns from: states and their target values."""
+    """The critic's data: states and their target values."""
 
     observation: Float[Array, "m o"]
     target: Float[Array, " m"]
@@ -30,15 +30,15 @@ def new_critic(world: AnyWorld, settings: CriticSettings, key: PRNGKeyArray) -> 
 
 
 def inputs(world: AnyWorld, settings: CriticSettings) -> int:
-    """How many numbers a critic sees: the observation, and the time left if it is told."""
+    """Return the width of a critic's input: the observation, and the time left if it is told."""
     return world.observation_size + settings.sees_time
 
 
 def with_time(
     observation: Float[Array, "*b o"], elapsed: Int[Array, "*b"], limit: int
 ) -> Float[Array, "*b o+1"]:
-    """Observations, each with the share of the time limit that is left, on a scale from 1 (all of
-    it) to -1 (none).
+    """Append to each observation the share of the time limit that is left, on a scale from 1 (all
+    of it) to -1 (none).
 
     Args:
         observation: of some steps.
@@ -66,7 +66,7 @@ def improve_critic(
     batch: CriticBatch,
     key: PRNGKeyArray,
 ) -> tuple[MLP, PyTree]:
-    """Regresses the critic on the batch's targets for the configured epochs.
+    """Regress the critic on the batch's targets for the configured epochs.
 
     Returns:
         The critic and its optimiser's state.

@@ -1,4 +1,4 @@
-"""What a policy says of an action: a Gaussian or a categorical distribution, and their distances.
+"""Distributions of actions, Gaussian or categorical, and their distances.
 
 A distribution object holds a batch of distributions, one for each state; every function below
 answers for each of them.

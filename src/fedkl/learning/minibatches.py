@@ -17,7 +17,7 @@ Gradient = Callable[[P, PyTree, Int[Array, ""]], P]
 
 
 def count(samples: int, epochs: int, minibatch: int) -> int:
-    """How many gradient steps `epochs` passes over `samples` samples make."""
+    """Return the number of gradient steps in `epochs` passes over `samples` samples."""
     return epochs * (samples // min(minibatch, samples))
 
 

@@ -33,7 +33,7 @@ class Coefficient(NamedTuple):
 
 
 def check_bounds(where: str, bounds: tuple[float, float]) -> None:
-    """Refuses a range whose ends are the wrong way round.
+    """Refuse a range whose ends are the wrong way round.
 
     Raises:
         UserError: names the setting.

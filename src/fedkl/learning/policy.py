@@ -98,7 +98,7 @@ def personal_part(policy: Policy, which: str) -> Policy | None:
 
 
 def without(policy: Policy, personal: Policy | None) -> Policy:
-    """What is left of a policy for the server: None where `personal` is something."""
+    """Return the part of a policy that the server sees: None where `personal` is something."""
     if personal is None:
         return policy
     return jax.tree.map(

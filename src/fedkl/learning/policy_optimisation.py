@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PolicyBatch(NamedTuple):
-    """What the policy learns from: an iteration's steps, in no order."""
+    """The policy's data: an iteration's steps, in no order."""
 
     observation: Float[Array, "m o"]
     action: Array
@@ -97,7 +97,7 @@ class HookInput(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What an iteration measured over its whole batch."""
+    """Measurements of an iteration over its whole batch."""
 
     kl_local: Float[Array, ""]
     """Mean KL(pi_{i-1} || pi_i)."""
@@ -109,7 +109,7 @@ class Measured(NamedTuple):
 def at_step(
     now: HookInput, policy: Policy, batch: PolicyBatch, step: Int[Array, ""] | int
 ) -> HookInput:
-    """Hooks' input for `policy` on the states of `batch`, at a gradient step of the round.
+    """Return hooks' input for `policy` on the states of `batch`, at a gradient step of the round.
 
     Args:
         now: the same at the start of the iteration.
@@ -150,7 +150,7 @@ def optimiser(learner: LearnerSettings) -> optax.GradientTransformation:
 
 
 def gradient_steps(learner: LearnerSettings, batch: PolicyBatch) -> int:
-    """How many gradient steps an iteration takes."""
+    """Return the number of gradient steps in an iteration."""
     return minibatches.count(batch.weight.shape[0], learner.epochs, learner.minibatch)
 
 

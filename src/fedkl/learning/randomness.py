@@ -1,4 +1,4 @@
-"""Where all randomness comes from: the seed, a purpose, and numbers such as round and client.
+"""All randomness: folded from the seed, a purpose, and numbers such as round and client.
 
 No generator state exists, so none can be lost, and nothing depends on the order in which clients
 finish or on whether somebody evaluated in between.
@@ -42,7 +42,7 @@ def words_for(
 
 
 def words_of(key: Key[Array, "*n"]) -> UInt32[np.ndarray, "*n w"]:
-    """Keys as plain words."""
+    """Return keys as plain words."""
     return np.asarray(jax.random.key_data(key))
 
 

@@ -151,8 +151,8 @@ the logits of discrete ones); the last layer; or all of it, so that each client 
 
 
 class Sharing(NamedTuple):
-    """Who keeps the parts that a config may place: the server (federated), each client (local), or
-    nobody (none). The rest of the policy and what an algorithm shares are always the server's; a
+    """The holder of each part that a config may place: the server (federated), each client (local),
+    or nobody (none). The rest of the policy and what an algorithm shares are always the server's; a
     coefficient follows its rule: kept on the client, averaged by the server, or reset."""
 
     critic: str = FEDERATED

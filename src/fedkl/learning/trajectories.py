@@ -36,11 +36,11 @@ class Trajectories(NamedTuple):
     """What was observed after a step that is `truncated`; None as that is."""
 
     def ended(self) -> Bool[Array, "h n"]:
-        """Where an episode was over with that step before the column's time limit."""
+        """Mark the steps with which an episode was over before the column's time limit."""
         return self.terminated if self.truncated is None else self.terminated | self.truncated
 
     def elapsed(self) -> Int[Array, "h n"]:
-        """How many steps of its episode each step has behind it."""
+        """Return the number of steps that each step has behind it in its episode."""
         row = jnp.arange(self.reward.shape[0])[:, None]
         # Where several agents share a world, one that is gone waits for the next episode.
         begun = jnp.where(self.ended() | ~self.mask, row + 1, 0)
@@ -61,17 +61,17 @@ class Trajectories(NamedTuple):
 
 
 def columns_for(world: AnyWorld, steps: int) -> int:
-    """How many columns of the world's time limit hold `steps` steps."""
+    """Return the number of columns of the world's time limit that hold `steps` steps."""
     return -(-steps // world.horizon)
 
 
 def samples_in(world: AnyWorld, learner: LearnerSettings) -> int:
-    """How many samples an iteration's data hold, with those that do not count."""
+    """Return the number of samples in an iteration's data, with those that do not count."""
     if learner.collect == "steps":
         return learner.steps
     return columns_for(world, learner.steps) * world.horizon
 
 
 def first(steps: int, rows: int, columns: int) -> Bool[Array, "h n"]:
-    """Which entries are the first `steps`, column by column."""
+    """Mark the first `steps` entries, column by column."""
     return jnp.arange(rows)[:, None] + rows * jnp.arange(columns) < steps

@@ -15,7 +15,7 @@ from fedkl.engines.base import Words
 
 
 class MemberRecord(TypedDict):
-    """What the policy of one client that was averaged is worth, and how far it went."""
+    """The return of one averaged client's policy, and how far it went."""
 
     client: int
     return_mean: float
@@ -35,7 +35,7 @@ class AveragingRecord(TypedDict):
 
 
 class Found(TypedDict, total=False):
-    """What a round's record has of it."""
+    """The part of a round's record about averaging."""
 
     averaging: AveragingRecord
 
@@ -48,7 +48,7 @@ def evaluate_averaging(
     jobs: Sequence[Job],
     key: Words,
 ) -> Found:
-    """What a round's average is worth beside the mixture of what went into it.
+    """Evaluate a round's average beside the mixture of the policies that went into it.
 
     Args:
         engine: where the clients are.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Next(NamedTuple):
-    """What a round comes to."""
+    """The result of a round: the next state, and why the model stayed, if it did."""
 
     state: State
     """Of the server; `round` and the selector's state are the loop's business."""
@@ -69,7 +69,7 @@ def next_state(
 
 
 def _fitting(algorithm: Algorithm, before: PyTree, after: PyTree) -> PyTree:
-    """What an algorithm gathered, in the precision of what it shared.
+    """Cast what an algorithm gathered to the precision of what it shared.
 
     Raises:
         UserError: it has another structure or shape, and could not be resumed.

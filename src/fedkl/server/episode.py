@@ -33,7 +33,7 @@ class Film(NamedTuple):
 
 
 def film(world: AnyWorld, recording: Recording) -> Film:
-    """Draws a recorded episode.
+    """Draw a recorded episode.
 
     Raises:
         UserError: the world cannot be drawn.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LevelRecord(TypedDict):
-    """What was measured of a client, as `Level` has it."""
+    """The level measured of a client, as `Level` has it."""
 
     client: int
     advantage: float
@@ -29,7 +29,7 @@ class LevelRecord(TypedDict):
 
 
 class Measured(NamedTuple):
-    """What came of a measurement."""
+    """The result of a measurement."""
 
     measurements: dict[int, Measurement]
     refused: dict[int, str]
@@ -65,7 +65,7 @@ def measure(
     since: Mapping[int, int],
     clients: Collection[int],
 ) -> Measured:
-    """Has clients measure their worlds at the model's policy.
+    """Ask clients to measure their worlds at the model's policy.
 
     Args:
         config: says how.
@@ -110,7 +110,7 @@ def measure(
 
 
 def rows(levels: Mapping[int, Level]) -> list[LevelRecord]:
-    """What a log has of it."""
+    """Return the rows of a measurement for the log."""
     return [
         {
             "client": client,

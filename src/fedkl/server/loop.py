@@ -114,7 +114,7 @@ class Federation:
         self.engine.close()
 
     def __iter__(self) -> Iterator[Record]:
-        """Runs the rounds that are left, and yields the record of each.
+        """Run the remaining rounds, and yield the record of each.
 
         Raises:
             StalledError: too many rounds in a row left the model as it was, or all there are.
@@ -133,15 +133,15 @@ class Federation:
 
     @property
     def stalled(self) -> bool:
-        """Whether too many rounds in a row left the model as it was, or all there are."""
+        """True if too many rounds in a row left the model as it was, or all there are."""
         return self.config.federation.stalled(int(self.state.empty_rounds))
 
     def reset_stall_counter(self) -> None:
-        """Counts rounds that leave the model as it is from here on."""
+        """Count rounds without an update from here on."""
         self.state = replace(self.state, empty_rounds=np.asarray(0, np.int64))
 
     def run_round(self) -> Record:
-        """Runs one round, moves `state` on, and returns the record of the round."""
+        """Run one round, advance `state`, and return the record of the round."""
         start = time.perf_counter()
         before, t = self.state, int(self.state.round)
         model = broadcast(before.model)
@@ -203,7 +203,7 @@ class Federation:
     def evaluate(
         self, episodes: int, deterministic: bool, clients: Sequence[int] | None = None
     ) -> Float[np.ndarray, "n e"]:
-        """Returns of the global policy in clients' worlds, for each episode; changes nothing.
+        """Return of the global policy in clients' worlds, for each episode; changes nothing.
 
         Args:
             episodes: for each client.
@@ -218,8 +218,8 @@ class Federation:
     def evaluation(
         self, work: Evaluate, clients: Sequence[int] | None = None
     ) -> Callable[[], Evaluated]:
-        """Asks clients to evaluate, and gives what collects their answers: several evaluations can
-        be on their way at once."""
+        """Ask clients to evaluate, and return a function that collects their answers, so that
+        several evaluations can be under way at once."""
         asked = range(self.config.federation.clients) if clients is None else clients
         jobs, key = self._evaluation_jobs(asked)
         coming = self.engine.run(work, broadcast(self.state.model), jobs, key)
@@ -227,7 +227,8 @@ class Federation:
         return lambda: records.evaluated(dict(coming), asked, work.episodes)
 
     def _evaluation_jobs(self, asked: Sequence[int]) -> tuple[list[Job], Words]:
-        """Jobs of an evaluation, which all start from the same states, and their common key."""
+        """Return the jobs of an evaluation, which all start from the same states, and their common
+        key."""
         everybody, t = self.config.federation.clients, int(self.state.round)
         key = key_for(self.config.seed, Purpose.EVALUATION, t)
         words = words_of(jax.random.split(key, everybody))
@@ -262,7 +263,7 @@ class Federation:
 
     @cached_property
     def evaluated(self) -> list[int] | None:
-        """Whose worlds the log's returns are of; None: everybody's.
+        """The clients whose returns are logged; None: all.
 
         They are the same in every round, so that a curve compares like with like.
         """
@@ -281,7 +282,7 @@ class Federation:
         return Snapshot(arrays, rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
-        """What `save` gave is safe.
+        """Note that a snapshot of `save` is safe.
 
         Args:
             oldest: the oldest round that the server may go back to.
@@ -292,7 +293,7 @@ class Federation:
     def restore(
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[int, Mapping[str, np.ndarray]]
     ) -> None:
-        """Goes back to what was saved.
+        """Restore a snapshot.
 
         Raises:
             ValueError: it is of another federation; the message says in what.
@@ -321,7 +322,7 @@ class Federation:
         )
 
     def _logged(self, t: int) -> bool:
-        """Whether everybody is measured before this round, for the log."""
+        """Return True if all clients are measured before this round, for the log."""
         every = self.config.heterogeneity.every
         return every > 0 and t % every == 0
 
@@ -350,7 +351,7 @@ class Federation:
         return sorted(selected)
 
     def _not_asked(self, t: int, selected: Sequence[int]) -> dict[int, str]:
-        """Why some of those selected are not asked: they were refused again and again.
+        """Return why some of the selected clients are not asked: they were refused again and again.
 
         If too few were left everybody is asked: it may be that not the clients are to blame.
         """
@@ -365,7 +366,7 @@ class Federation:
         return out if len(selected) - len(out) >= self.config.federation.quorum else {}
 
     def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> None:
-        """Counts who was refused in a round and who was not.
+        """Count the clients refused in a round.
 
         A round that left the model as it was puts the blame on nobody.
         """
@@ -391,7 +392,7 @@ class Federation:
         return after
 
     def _starts(self, model: Model, selected: list[int]) -> dict[int, Model]:
-        """What each client starts from; those of a region from the same object."""
+        """Return the model that each client starts from; those of a region share one object."""
         sent: dict[int, Model] = {}
         starts = {}
         for client in selected:
@@ -405,7 +406,7 @@ class Federation:
         return starts
 
     def _came_to_nothing(self, record: Record) -> bool:
-        """Whether no update was accepted, or no return of an evaluation is a number."""
+        """Return True if no update was accepted, or no return of an evaluation is a number."""
         reached = record["return_mean"]
         if reached is None:
             return bool(record["note"]) or self._evaluates(record["round"])
@@ -424,7 +425,7 @@ class Federation:
         return records.returns(stochastic, deterministic, sample)
 
     def _averaging(self, before: Model, updates: Mapping[int, Update]) -> Found:
-        """What the round's average is worth beside the mixture of what went into it, if asked."""
+        """Return the record of averaging in this round, if it is asked for."""
         settings = self.config.evaluation
         if not (settings.averaging and updates and self._evaluates(int(self.state.round))):
             return {}
@@ -436,7 +437,8 @@ class Federation:
 
 
 def _one_reason(came: Replies) -> str | None:
-    """What to say if all who answered were refused for one reason: not the clients may be wrong."""
+    """Return a note if all answers were refused for one reason: then the clients may not be at
+    fault."""
     reasons = [came.rejected[client] for client in sorted(came.refused)]
     kinds = {re.sub(r"[-+]?\d[\d.e+-]*", "", reason) for reason in reasons}
     if came.accepted or len(reasons) < 2 or len(kinds) > 1:
@@ -448,7 +450,7 @@ def _one_reason(came: Replies) -> str | None:
 
 
 def _trouble(note: str | None, rejected: Mapping[int, str]) -> str:
-    """What is wrong, for whoever reads that training has stalled."""
+    """Describe why the last round left the model as it was, for the message of a stalled run."""
     if note is None:
         return ""
     culprits = [f"client {client}: {reason}" for client, reason in rejected.items()]

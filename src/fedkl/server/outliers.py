@@ -31,7 +31,7 @@ CORRELATED = 0.6
 
 
 class Traits(NamedTuple):
-    """What is compared of an answer."""
+    """The traits of an answer that are compared."""
 
     sizes: dict[str, float]
     """Of what does harm if it is large: moves of networks, in norms of where they started (at least
@@ -43,7 +43,7 @@ class Traits(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """What is usual among some answers, in float64; 0 where nothing is known."""
+    """The usual traits among some answers, in float64; 0 where nothing is known."""
 
     answers: Float[np.ndarray, "*r"]
     """How many there were."""
@@ -58,7 +58,7 @@ class Usual(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """How far an answer is from what is usual, by the name of each trait."""
+    """The distance of an answer from what is usual, by the name of each trait."""
 
     sizes: dict[str, float]
     """In medians."""
@@ -70,7 +70,7 @@ class Distance(NamedTuple):
 
 
 def no_history(model: Model) -> Usual:
-    """What is usual before the first round: nothing is known, of any trait that the model has."""
+    """Return the empty history: nothing is known yet, of any trait that the model has."""
     moments = {n: getattr(model, n) for n, kind in PARTS.items() if kind is Kind.MOMENTS}
     moments = {name: known for name, known in moments.items() if known is not None}
     networks = [name for name, kind in PARTS.items() if kind is Kind.NETWORK]
@@ -93,7 +93,7 @@ def no_history(model: Model) -> Usual:
 
 
 def traits_of(trained: Trained, start: Model) -> Traits:
-    """What is compared of a client's answer, given what it started from."""
+    """Return the traits of a client's answer, given what it started from."""
     traits = Traits({}, {}, {}, {})
     for name, kind in PARTS.items():
         known, new = getattr(start, name), getattr(trained.update.model, name)
@@ -112,7 +112,7 @@ def traits_of(trained: Trained, start: Model) -> Traits:
 
 
 def usual_among(answers: Sequence[Traits], history: Usual) -> Usual:
-    """What is usual in a round.
+    """Return the usual traits of a round.
 
     Args:
         answers: at least one.
@@ -136,7 +136,7 @@ def usual_among(answers: Sequence[Traits], history: Usual) -> Usual:
 
 
 def usual_before(history: Usual) -> Usual | None:
-    """What was usual over the last rounds; None before the first."""
+    """Return the usual traits of the last rounds; None before the first."""
     past = history.answers > 0
     if not past.any():
         return None
@@ -159,7 +159,7 @@ def usual_before(history: Usual) -> Usual | None:
 
 
 def distance(traits: Traits, known: Sequence[Usual]) -> Distance:
-    """How far an answer is from the nearest of what is usual; 0 where nothing is known.
+    """Return the distance of an answer from the nearest usual traits; 0 where nothing is known.
 
     Args:
         traits: of the answer.
@@ -218,7 +218,7 @@ def judge(
 
 
 def _problem(far: Distance, limits: Limits) -> str | None:
-    """What is too far from what is usual."""
+    """Return the trait that is too far from what is usual."""
     for name, times in far.sizes.items():
         moved = PARTS.get(name) is Kind.NETWORK
         most = limits.max_move_factor if moved else limits.max_statistics_factor
@@ -250,7 +250,7 @@ def _correlation(moments: Moments) -> Float[np.ndarray, " p"]:
 
 
 def _scale(centre: Float[np.ndarray, "*f"], reach: Float[np.ndarray, " k *f"]) -> np.ndarray:
-    """How far data usually are from the centre, plus its size.
+    """Return the usual distance of data from the centre, plus its size.
 
     0 for what was the same in all data: it may be anything in another client's world, or once the
     policy finds its first reward, so its scale is not known.
@@ -267,8 +267,8 @@ def _most(reach: Float[np.ndarray, " k *f"]) -> Float[np.ndarray, "*f"]:
 
 
 def _nearest(known: Sequence[tuple[AnyArray | float, AnyArray]]) -> float:
-    """How far the farthest feature is from 0, in the scale that it is nearest by; 0 if there is
-    none. A scale of 0 is not known."""
+    """Return the distance of the farthest feature from 0, in the scale that it is nearest by; 0 if
+    there is none. A scale of 0 is not known."""
     ratios = [np.abs(away) / np.where(scale > 0, scale, np.nan) for away, scale in known]
     nearest = np.asarray(reduce(np.fmin, ratios, np.asarray(np.nan)))
     return float(np.max(np.nan_to_num(nearest, nan=0.0), initial=0.0))

@@ -26,7 +26,7 @@ class Rejected(TypedDict):
 
 
 class ClientRecord(TypedDict):
-    """What an accepted client's round came to."""
+    """The round of an accepted client."""
 
     client: int
     kl_local: float
@@ -39,7 +39,7 @@ class ClientRecord(TypedDict):
 
 
 class Returns(TypedDict):
-    """How the global policy does; all None in a round that was not evaluated."""
+    """The global policy's returns; all None in a round that was not evaluated."""
 
     return_mean: float | None
     return_min: float | None
@@ -51,7 +51,7 @@ class Returns(TypedDict):
 
 
 class Evaluated(NamedTuple):
-    """What came of asking clients for the returns of some episodes."""
+    """Clients' returns over some episodes, and who gave none."""
 
     returns: Float[np.ndarray, "n e"]
     """A row for each client that was asked; NaN if it gave none that count."""
@@ -60,7 +60,7 @@ class Evaluated(NamedTuple):
 
 
 class Diagnostics(TypedDict):
-    """What training did, over all accepted clients and for each."""
+    """Diagnostics of training, over all accepted clients and for each."""
 
     kl_local: float | None
     distance_global: float | None
@@ -105,7 +105,7 @@ NOT_EVALUATED: Returns = {
 
 
 def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -> Evaluated:
-    """What clients' answers to an evaluation come to.
+    """Collect clients' answers to an evaluation.
 
     An infinite return of one would be the mean over all, and for ever the best there was; so would
     returns be whose sum overflows.
@@ -131,7 +131,7 @@ def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -
 def returns(
     stochastic: Evaluated, deterministic: Evaluated, sample: Sequence[int] | None
 ) -> Returns:
-    """How the global policy does.
+    """Summarise the global policy's returns for a record.
 
     Args:
         stochastic: returns of each client's episodes.
@@ -162,7 +162,7 @@ class _Retried(TypedDict, total=False):
 
 
 def retried(clients: Sequence[tuple[int, str]]) -> _Retried:
-    """Who was asked again in a round, and why; nothing, if all is well."""
+    """Return who was asked again in a round, and why; nothing, if all went well."""
     return {"retried": [{"client": c, "reason": r} for c, r in clients]} if clients else {}
 
 
@@ -178,7 +178,7 @@ def _unevaluated(failures: Mapping[int, str]) -> _Unevaluated:
 
 
 def diagnostics(accepted: Mapping[int, Trained]) -> Diagnostics:
-    """Divergences and coefficients, for each client and over all."""
+    """Return divergences and coefficients, for each client and over all."""
     rows = [_client(client, trained) for client, trained in sorted(accepted.items())]
     names = {name: None for row in rows for name in row["coefficients"]}
     return {

@@ -17,7 +17,7 @@ from fedkl.server.validation import Limits, problem_with
 
 
 class Asked(NamedTuple):
-    """Who is asked to train, and from where."""
+    """The clients that are asked to train, and what each starts from."""
 
     seed: int
     world_seed: int
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class Replies(NamedTuple):
-    """What came of it."""
+    """The replies of a round."""
 
     accepted: dict[int, Trained]
     rejected: dict[int, str]
@@ -50,7 +50,7 @@ class Replies(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """When enough is enough."""
+    """The number of replies that is enough, and how often clients are asked again."""
 
     wanted: int
     """The first so many valid answers count; nobody is blamed for coming later."""

@@ -14,7 +14,7 @@ OWN, POOLED = "own", "pooled"
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """Who takes part, for how long, what is shared, and what is believed."""
+    """Participation, length, sharing and limits of a federation."""
 
     clients: int = setting(60, "N: clients in the federation", low=1, high=10_000_000)
     clients_per_round: int = setting(3, "K: clients selected in a round", low=1)
@@ -122,21 +122,21 @@ class FederationSettings:
     )
 
     def stalled(self, empty_rounds: int) -> bool:
-        """Whether training gives up after so many rounds in a row that left the model as it is."""
+        """Return True if training gives up after so many rounds in a row without an update."""
         return empty_rounds >= min(self.max_empty_rounds, self.rounds)
 
     @property
     def selected(self) -> int:
-        """Clients that are asked in a round."""
+        """The number of clients that are asked in a round."""
         return self.clients_per_round + self.extra
 
     @property
     def pools_data(self) -> bool:
-        """Whether a client that trains does so in the worlds of all."""
+        """True if a client that trains does so in the worlds of all."""
         return self.data == POOLED
 
     def sharing(self) -> Sharing:
-        """Who keeps which part of the model."""
+        """Return who keeps which part of the model."""
         return Sharing(
             self.critic, self.observation_statistics, self.reward_statistics, self.personal
         )
@@ -144,7 +144,7 @@ class FederationSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How the global policy is evaluated."""
+    """Evaluation of the global policy."""
 
     episodes: int = setting(20, "episodes for each client", low=1)
     every: int = setting(1, "evaluate after every so many rounds, and after the last", low=1)
@@ -163,7 +163,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """When a run is saved."""
+    """The rounds at which a run is saved."""
 
     every: int = setting(1, "save after every so many rounds, and after the last", low=1)
     keep_best: bool = setting(

@@ -1,4 +1,4 @@
-"""What a server has of a config before the first round: its engine, and its limits."""
+"""The engine and the limits of a server, made from a config before the first round."""
 
 from __future__ import annotations
 

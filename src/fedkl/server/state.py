@@ -58,7 +58,7 @@ def broadcast(model: Model) -> Model:
 
 
 class Refusals(NamedTuple):
-    """How a client that was not believed stands."""
+    """The standing of a client whose answers were refused."""
 
     times: int
     """Rounds in a row in which its answer was refused while others' were not."""
@@ -67,7 +67,7 @@ class Refusals(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the server and the engine know of clients."""
+    """The clients' states, as far as the server and the engine know them."""
 
     since: dict[int, int]
     """The round in which each client's update was last accepted."""
@@ -102,7 +102,7 @@ class SavedRows(Mapping[int, dict[str, np.ndarray]]):
 
 
 def refusals_array(refusals: Mapping[int, Refusals]) -> Int[np.ndarray, "r 3"]:
-    """How refused clients stand, a row of numbers for each: client, times, until.
+    """Encode the standing of refused clients, a row of numbers for each: client, times, until.
 
     It is the server's: a client that was never believed has no row of its own.
 
@@ -115,7 +115,7 @@ def refusals_array(refusals: Mapping[int, Refusals]) -> Int[np.ndarray, "r 3"]:
 
 
 def read_refusals(array: np.ndarray) -> dict[int, Refusals]:
-    """What `refusals_array` was made of.
+    """Decode what `refusals_array` made.
 
     Raises:
         ValueError: it is no such array.
@@ -126,7 +126,7 @@ def read_refusals(array: np.ndarray) -> dict[int, Refusals]:
 
 
 def read_rows(rows: Mapping[int, Mapping[str, np.ndarray]], first: ClientState) -> Known:
-    """What `SavedRows` was made of.
+    """Decode what `SavedRows` was made of.
 
     Args:
         rows: as saved.

@@ -36,7 +36,7 @@ Arrays = Mapping[str, AnyArray]
 
 
 class Limits(NamedTuple):
-    """What an update may be at the most."""
+    """The limits of an update."""
 
     max_weight: float
     """Steps that a client can have trained on in a round."""
@@ -64,7 +64,7 @@ class Limits(NamedTuple):
 
 
 def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
-    """Why a client's answer must not count, or None if it may.
+    """Return why a client's answer must not count, or None if it may.
 
     Args:
         trained: what a client sent back; anything at all, if it lies.
@@ -80,7 +80,7 @@ def problem_with(trained: Any, model: Model, limits: Limits) -> str | None:
 
 
 def problem_with_model(model: Model, max_magnitude: float) -> str | None:
-    """Why a new global model must not be taken, or None if it may: clients take float32."""
+    """Return why a new global model must not be taken, or None if it may: clients take float32."""
     if problem := problem_with_numbers(model):
         return problem
     for name, kind in PARTS.items():
@@ -91,7 +91,7 @@ def problem_with_model(model: Model, max_magnitude: float) -> str | None:
 
 
 def problem_with_numbers(tree: PyTree) -> str | None:
-    """Which number would not be finite in float32, or None."""
+    """Return the number that would not be finite in float32, or None."""
     for name, array in to_arrays(tree).items():
         with np.errstate(over="ignore"):
             if not np.all(np.isfinite(np.asarray(array, np.float32))):
@@ -115,7 +115,7 @@ def expected_of(model: Model, limits: Limits) -> Trained:
 
 
 def _fits(expected: PyTree, sent: Any) -> bool:
-    """Whether `_misfit` has nothing to say, in a tenth of its time."""
+    """Return True if `_misfit` has nothing to say, in a tenth of its time."""
     if isinstance(expected, np.ndarray | np.generic):
         of_numpy = type(sent) is np.ndarray or type(sent) is expected.dtype.type
         return of_numpy and sent.shape == expected.shape and sent.dtype == expected.dtype
@@ -137,7 +137,7 @@ def _fits(expected: PyTree, sent: Any) -> bool:
 
 
 def _misfit(name: str, expected: PyTree, sent: Any) -> str | None:
-    """Where what was sent has another structure, shape or type than is expected, or None.
+    """Return where an answer has another structure, shape or type than is expected, or None.
 
     It descends into what is expected, and only where types are the very same: nothing that a client
     made up is called or followed, however deep it is, and if it contains itself.
@@ -173,7 +173,7 @@ def _misfit(name: str, expected: PyTree, sent: Any) -> str | None:
 
 
 def _opened(node: PyTree) -> tuple[dict[str, Any], Any]:
-    """What is directly inside a node of a tree, by name, and the node's own structure."""
+    """Return the children of a tree's node by name, and the node's own structure."""
     itself = iter([False])
     inside, structure = jax.tree_util.tree_flatten_with_path(
         node, is_leaf=lambda _: next(itself, True)
@@ -183,7 +183,7 @@ def _opened(node: PyTree) -> tuple[dict[str, Any], Any]:
 
 
 def _excess(trained: Trained, model: Model, limits: Limits) -> str | None:
-    """Which number of an answer of the right shape is more than it may be."""
+    """Return the number of a well-shaped answer that is more than it may be."""
     update = trained.update
     if not _all_finite(update):
         culprit = next(n for n, array in to_arrays(update).items() if not _all_finite(array))
@@ -222,14 +222,15 @@ def _too_far(name: str, known: PyTree, new: PyTree, limits: Limits) -> str | Non
 
 
 def _too_large(name: str, tree: PyTree, most: float) -> str | None:
-    """Steps that each are short enough lead anywhere in the end; here they end."""
+    """Return the parameter that is too large: steps that each are short enough lead anywhere in the
+    end."""
     if all(np.all(np.abs(array) <= most) for array in jax.tree.leaves(tree)):
         return None
     return f"{name} holds a number beyond {most:g}"
 
 
 def _unbelievable(name: str, new: Moments, weight: float, limits: Limits) -> str | None:
-    """What is wrong with the moments of a client's new data."""
+    """Return the fault in the moments of a client's new data."""
     count = float(new.count)
     if not (0 <= count <= _counted(weight) and count.is_integer()):
         return f"{name}.count is {count:.9g}, not a whole number from 0 to the weight, {weight:.9g}"
@@ -249,7 +250,7 @@ def _unbelievable(name: str, new: Moments, weight: float, limits: Limits) -> str
 
 
 def _impossible_products(name: str, new: Moments) -> str | None:
-    """What is wrong with the products of features: no data have a covariance that is not positive
+    """Return the fault in the products of features: no data have a covariance that is not positive
     semidefinite (but for what float32 rounds)."""
     if new.products is None:
         return None
@@ -268,8 +269,8 @@ def _impossible_products(name: str, new: Moments) -> str | None:
 
 
 def _never_observed(update: Update, limits: Limits) -> str | None:
-    """Whether observations are sent that the moments cannot be of: no deviation from the mean is
-    larger than the root of the sum of all squares."""
+    """Return True if observations are sent that the moments cannot be of: no deviation from the
+    mean is larger than the root of the sum of all squares."""
     seen = update.model.observations
     if not limits.sends_observations or seen is None or seen.count == 0:
         return None
@@ -295,7 +296,7 @@ def _out_of_bounds(name: str, new: Arrays, bounds: Mapping[str, tuple[float, flo
 
 
 def _out_of_reach(name: str, known: Arrays, new: Arrays, limits: Limits) -> str | None:
-    """Which coefficient has grown by more than its rule allows in a round."""
+    """Return the coefficient that has grown by more than its rule allows in a round."""
     for coefficient, value in new.items():
         # The rule also pulls one that started below its bounds into them.
         low, times = limits.coefficients[coefficient][0], limits.growth[coefficient]
@@ -308,7 +309,7 @@ def _out_of_reach(name: str, known: Arrays, new: Arrays, limits: Limits) -> str 
 
 
 def _misreported(trained: Trained, limits: Limits) -> str | None:
-    """What is wrong with the metrics, which go to the log and to selectors.
+    """Return the fault in the metrics, which go to the log and to selectors.
 
     What an iteration that the guard rolled back measured may be anything, and nobody reads it.
     """
@@ -341,7 +342,7 @@ def _readable(reason: str) -> str:
 
 
 def _counted(number: float) -> float:
-    """What a number of samples that float32 has added up one after the other may have become."""
+    """Return the sum that float32 may have made of so many samples, added one after the other."""
     return number if number <= COUNTED else number * (1 + 1e-5)
 
 
@@ -350,7 +351,7 @@ def _all_finite(tree: PyTree) -> bool:
 
 
 def move(known: PyTree, new: PyTree) -> float:
-    """How far a network has moved."""
+    """Return the norm of a network's move."""
     before, after = jax.tree.leaves(known), jax.tree.leaves(new)
     return norm([b.astype(np.float64) - a for a, b in zip(before, after, strict=True)])
 

@@ -1,4 +1,4 @@
-"""Whether a world is what it says: found before the first round, in a sentence that names it.
+"""Checks of a world before the first round, with a sentence that names the world.
 
 A world of a plugin's that gives observations of another size than it says would otherwise end in
 an error of a matrix product, far from where the mistake is.
@@ -26,7 +26,7 @@ _LOOKED_AT = 1000
 
 
 def require_sound(config: Config) -> None:
-    """Sees to it that a world has as many clients as it should, and shows what it says.
+    """Check that a world has as many clients as it should, and show what it says.
 
     Nothing is computed but shapes.
 
@@ -65,7 +65,7 @@ def _require_shapes(world: World, config: Config, params: PyTree) -> None:
 
 
 def require_finite(config: Config) -> None:
-    """Looks for the cause where no return is a number.
+    """Find the cause where no return is a number.
 
     Raises:
         UserError: a client's world gives NaN or infinity in its first step.

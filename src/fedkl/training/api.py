@@ -34,7 +34,7 @@ def train(
     warn: Warn = _warn,
     engine: EngineFor = local_engine,
 ) -> Path:
-    """Trains from the first round to the last, and keeps all of it in a directory.
+    """Train from the first round to the last, and keep all of it in a directory.
 
     Args:
         config: what to train, as `fedkl.preset` gives it.
@@ -104,7 +104,7 @@ def resume(
     accept_changes: bool = False,
     engine: EngineFor = local_engine,
 ) -> Path:
-    """Goes on with a run from its last checkpoint; a finished one is left as it is.
+    """Resume a run from its last checkpoint; a finished one is left as it is.
 
     Args:
         run: the run's directory.

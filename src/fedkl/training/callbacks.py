@@ -1,4 +1,4 @@
-"""What is told of a run while it trains: a sink for metrics, a bar, a user's own."""
+"""Callbacks of a run while it trains: a sink for metrics, a bar, a user's own."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TensorBoardSink(Callback):
         self._file: Any = None
 
     def on_round(self, record: Mapping[str, Any]) -> None:
-        """Writes every finite scalar of a record, and how many clients were rejected.
+        """Write every finite scalar of a record, and how many clients were rejected.
 
         Args:
             record: a metrics record; "round" is the step, nested mappings become "outer/inner".
@@ -122,7 +122,7 @@ class TensorBoardSink(Callback):
             self._file.flush()
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends the event file; nothing is lost without it, since every record is flushed."""
+        """End the event file; nothing is lost without it, since every record is flushed."""
         if self._file is not None:
             with files.explain_os_errors("write", self.path):
                 self._file.close()

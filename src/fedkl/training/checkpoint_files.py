@@ -56,14 +56,14 @@ class Chain:
     changed: set[int] | None = dataclasses.field(default_factory=set)
 
     def note(self, changed: frozenset[int] | None) -> None:
-        """Takes note of rows that changed; None says that any may have."""
+        """Note rows that changed; None says that any may have."""
         if changed is None:
             self.changed = None
         elif self.changed is not None:
             self.changed |= changed
 
     def plan(self) -> tuple[frozenset[int], list[Link]]:
-        """What the next file should hold, and the files that it should build on.
+        """Return what the next file should hold, and the files that it should build on.
 
         Returns:
             The numbers of its rows and the links that stay. If none stays, the file should hold
@@ -99,7 +99,7 @@ _HEADER = 2**27
 
 
 class File(NamedTuple):
-    """Where a file is, and what its name says. Files sort by round."""
+    """A checkpoint file's path, and what its name says. Files sort by round."""
 
     round: int
     sha256: str
@@ -107,7 +107,7 @@ class File(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What is in a file.
+    """The contents of a file.
 
     Attributes:
         arrays: the named arrays; the caller's own memory.
@@ -133,7 +133,7 @@ class GoneError(Exception):
 
 
 class DamagedError(Exception):
-    """Why a file cannot be used, in a few words."""
+    """The reason why a file cannot be used, in a few words."""
 
 
 def find(directory: Path) -> list[File]:
@@ -162,7 +162,7 @@ def layout_of(row: Row) -> Layout:
 
 
 def stacked(rows: Rows, numbers: Collection[int], layout: Layout) -> dict[str, npt.NDArray[Any]]:
-    """Rows as a file holds them: their numbers, and each of their arrays stacked.
+    """Return rows as a file holds them: their numbers, and each of their arrays stacked.
 
     Args:
         rows: at least those that `numbers` says.
@@ -202,7 +202,7 @@ def write(
     builds_on: File | None,
     origin: Mapping[str, str],
 ) -> File:
-    """Writes a file durably, all at once.
+    """Write a file durably, all at once.
 
     Args:
         directory: the folder; made if it is not there.
@@ -235,7 +235,7 @@ def write(
 
 
 def read(file: File) -> Contents:
-    """What is in a file, after every byte of it was checked.
+    """Read a file, and check every byte of it.
 
     Raises:
         GoneError: it is not there.
@@ -275,7 +275,7 @@ def read(file: File) -> Contents:
 
 
 def metadata(file: File) -> dict[str, str]:
-    """What the metadata of a file say; its bytes are not checked.
+    """Read the metadata of a file; its bytes are not checked.
 
     Raises:
         GoneError: it is not there.

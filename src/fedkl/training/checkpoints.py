@@ -81,7 +81,7 @@ class Checkpoints:
         changed: Collection[int] | None = None,
         origin: Mapping[str, str] = _NO_ORIGIN,
     ) -> None:
-        """Saves a checkpoint durably, then removes what it makes superfluous.
+        """Save a checkpoint durably, then remove what it makes superfluous.
 
         Saving round r says that the run stands at r: checkpoints of later rounds are of a past
         that was abandoned (because one of them was damaged), and go too.
@@ -159,7 +159,7 @@ class Checkpoints:
         return None if found is None else found[0]
 
     def drop_after(self, round: int) -> None:
-        """Removes checkpoints of later rounds, which are of a past that was abandoned.
+        """Remove checkpoints of later rounds, which are of a past that was abandoned.
 
         Raises:
             UserError: the operating system refused.
@@ -196,7 +196,7 @@ class Checkpoints:
         return None
 
     def _note(self, round: int, rows: Rows, changed: frozenset[int] | None) -> None:
-        """Takes note of where the run stands and what changed, whether or not a save succeeds."""
+        """Note where the run stands and what changed, whether or not a save succeeds."""
         if missing := [number for number in changed or () if number not in rows]:
             raise ValueError(f"row {missing[0]} is said to have changed, but is not there")
         if changed is None or self._numbers is None:
@@ -230,7 +230,7 @@ class Checkpoints:
         self._remove(file for file in found if file.path not in kept)
 
     def _remove(self, superfluous: Iterable[File]) -> None:
-        """Removes files, and what interrupted writes left."""
+        """Remove files, and what interrupted writes left."""
         with files.explain_os_errors("clean", self.directory):
             if not self.directory.exists():
                 return
@@ -261,7 +261,7 @@ class Checkpoints:
 
 
 def _load(newest: File, unusable: set[Path], wanted: frozenset[int] | None) -> tuple[Saved, Chain]:
-    """Reads a checkpoint, every file once; those that it fails to use are added to `unusable`.
+    """Read a checkpoint, every file once; those that it fails to use are added to `unusable`.
 
     Args:
         newest: its own file.

@@ -28,7 +28,7 @@ _PLAN = "compare.toml"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared."""
+    """The plan of a comparison."""
 
     preset: str = setting("", "what the runs are made from")
     algorithms: tuple[str, ...] = setting((), "the algorithms compared")
@@ -43,8 +43,8 @@ class Plan:
     values."""
 
     def cells(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """What is trained with every seed: an algorithm or a reference, and settings, by the name
-        of its runs."""
+        """Return what is trained with every seed: an algorithm or a reference, and settings, by the
+        name of its runs."""
         found: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for algorithm in (*self.algorithms, *self.references):
             for varied in self.vary or ({},):
@@ -60,12 +60,12 @@ class Plan:
 
 
 def is_comparison(path: Path) -> bool:
-    """Whether a directory holds a comparison."""
+    """Return True if a directory holds a comparison."""
     return (path / _PLAN).is_file()
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Makes a directory a comparison, all at once."""
+    """Make a directory a comparison, all at once."""
     values = dataclasses.asdict(plan)
     for name in ("vary", "lacks", "references"):
         if not values[name]:

@@ -1,4 +1,4 @@
-"""Who differs in what, as a table: a row for each client, a column for each number of each word."""
+"""A run's directory: its config, log, checkpoints and tables."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SERVING = "serving.toml"
 
 
 def is_served(run: Path) -> bool:
-    """Whether a run's clients are in a network."""
+    """Return True if a run's clients are in a network."""
     return (run / SERVING).exists()
 
 
@@ -94,7 +94,7 @@ class RunDirectory:
         config: Mapping[str, Any],
         serve: Callable[[Path], None] | None = None,
     ) -> RunDirectory:
-        """Makes a run at round 0.
+        """Make a run at round 0.
 
         The config is written last, and all at once. So a crash leaves either a run or a directory
         in which a run can be created again.
@@ -143,7 +143,7 @@ class RunDirectory:
         return run
 
     def replace_config(self, config: Mapping[str, Any]) -> None:
-        """Writes another config in the place of the run's, all at once; for whoever has its lock.
+        """Replace the run's config, all at once; its lock must be held.
 
         Args:
             config: what TOML can hold.
@@ -161,7 +161,7 @@ class RunDirectory:
     def checkpoint(
         self, warn: Callable[[str], None], best: bool, rows: Collection[int] | None = None
     ) -> Saved | None:
-        """What was saved last, or None if nothing was; for readers.
+        """Return the newest checkpoint, or None if there is none; for readers.
 
         Args:
             warn: called with one sentence for every damaged file that was met.
@@ -183,7 +183,8 @@ class RunDirectory:
         return saved
 
     def write_clients(self, words: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Writes who differs in what, all at once; nothing if nobody does, or if it is there.
+        """Write the table of clients' parameters, all at once; nothing if none differ, or if it is
+        there.
 
         Args:
             words: by word, a row for each client.
@@ -193,7 +194,7 @@ class RunDirectory:
             self._write(path, as_csv(words).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Replaces the summary, all at once.
+        """Replace the summary, all at once.
 
         Args:
             summary: what `strict_json.encode` accepts.
@@ -236,7 +237,7 @@ class RunDirectory:
         return rounds if type(rounds) is int and not summary.get("stalled") else 0
 
     def write_returns(self, round: int, returns: npt.NDArray[Any]) -> Path:
-        """Saves each client's returns of one round, all at once; a log line cannot hold so many.
+        """Save each client's returns of one round, all at once; a log line cannot hold so many.
 
         Args:
             round: the number of the round.
@@ -257,7 +258,7 @@ class RunDirectory:
         return path
 
     def read_returns(self, round: int, sha256: str | None = None) -> npt.NDArray[Any] | None:
-        """What `write_returns` saved for a round, or None if there is nothing.
+        """Read what `write_returns` saved for a round, or None if there is nothing.
 
         Args:
             round: the number of the round.
@@ -287,7 +288,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Lock]:
-        """Holds the run for this process; every writer must hold it, readers need not.
+        """Hold the run for this process; every writer must hold it, readers need not.
 
         Inside the block nothing is written through this object once the lock is lost. Whoever holds
         it by this very object has it already: one may hold it around all that serves a run, and
@@ -310,7 +311,7 @@ class RunDirectory:
                 self._lock = None
 
     def require_lock(self) -> None:
-        """Sees to it that a lock that was taken is still held, before something is written.
+        """Ensure that a lock that was taken is still held, before something is written.
 
         Raises:
             UserError: it is not.

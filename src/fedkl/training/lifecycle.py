@@ -63,7 +63,7 @@ def create(config: Config, path: Path, serve: Callable[[Path], None] | None = No
 
 
 def lengthen(run: RunDirectory, rounds: int) -> None:
-    """Makes a run longer: from now on its config asks for so many rounds.
+    """Make a run longer: from now on its config asks for so many rounds.
 
     A run that is not finished may be made shorter, too, but not below where it stands.
 
@@ -83,7 +83,7 @@ def lengthen(run: RunDirectory, rounds: int) -> None:
 
 
 def _write_world(run: RunDirectory, config: Config) -> None:
-    """Writes what is known of clients and of policies without training; what is there stays."""
+    """Write what is known of clients and of policies without training; what is there stays."""
     run.write_clients(config.clients())
     known = Spaces(config.world.observation_size, config.world.actuators)
     run.require_lock()
@@ -124,7 +124,7 @@ def load(
 
 
 class _Start(NamedTuple):
-    """What a run goes on from."""
+    """The point that a run resumes from."""
 
     origin: Origin
     """Of what it makes from there on."""
@@ -277,7 +277,7 @@ def _best_return(run: RunDirectory) -> float:
 
 
 def _log(run: RunDirectory, record: Record, before: str) -> str:
-    """Appends a record; the returns of very many clients go to a file that the line names.
+    """Append a record; the returns of very many clients go to a file that the line names.
 
     Returns:
         What the log tells with it, given what it told before (`metrics.told`).
@@ -295,7 +295,7 @@ def _log(run: RunDirectory, record: Record, before: str) -> str:
 
 
 def summary(log: MetricsLog, origin: Origin) -> dict[str, Any]:
-    """What a finished run came to, and what it was made with.
+    """Summarise a finished run, and what it was made with.
 
     Raises:
         UserError: a record cannot be computed with.

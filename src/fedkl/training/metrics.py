@@ -68,7 +68,7 @@ class MetricsLog:
         self._require = require
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Adds one record; when it returns, the record survives a power failure.
+        """Add one record; when it returns, the record survives a power failure.
 
         Args:
             record: what `strict_json.encode` accepts; without a `chain` of its own.
@@ -122,11 +122,11 @@ class MetricsLog:
             yield line
 
     def count(self) -> int:
-        """How many lines there are, without a look at what they say; 0 if there is no file."""
+        """Count lines without reading them; 0 if there is no file."""
         return sum(1 for _ in self._split())
 
     def require_rounds(self, done: int = 0, told: str = "") -> int:
-        """Sees to it that the log has every round once, in order, and belongs to a checkpoint.
+        """Ensure that the log has every round once, in order, and belongs to a checkpoint.
 
         Args:
             done: the round of the checkpoint.
@@ -211,7 +211,7 @@ class MetricsLog:
             yield number + 1, previous, True
 
     def _head(self, descriptor: int, size: int) -> str:
-        """What the checksums have come to: the last line says so, if it is whole and has one."""
+        """Return the checksum of the last line, if it is whole and has one."""
         if size == 0:
             return ""
         start = max(0, size - _SEAL_LENGTH - 1)
@@ -238,7 +238,7 @@ def _sealed(body: bytes, head: str) -> bytes:
 
 
 def told(before: str, record: Mapping[str, Any]) -> str:
-    """What a log tells with one more record (`Line.told`)."""
+    """Return the digest of a log with one more record (`Line.told`)."""
     return _told(before, strict_json.encode(record))
 
 

@@ -16,7 +16,8 @@ Warn = Callable[[str], None]
 def require_checkpoints(
     run: RunDirectory, done: int, logged: int, ended: int, every: int, warn: Warn
 ) -> None:
-    """Sees to it that no checkpoint is missing without a word, and none of the log is lost by it.
+    """Refuse to resume if a checkpoint is missing without a word, or a part of the log would be
+    lost.
 
     Args:
         run: the run's directory.
@@ -49,7 +50,7 @@ def require_checkpoints(
 
 
 def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
-    """Says so if the best round of a run is not the one that was kept.
+    """Warn if the best round of a run is not the one that was kept.
 
     Args:
         run: the run's directory.

@@ -1,4 +1,4 @@
-"""What a checkpoint says of where it comes from, and what of that is not as it was."""
+"""The origin of a checkpoint, and what of it has changed since."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint was made with.
+    """The config, plugins, clients and versions that a checkpoint was made with.
 
     Attributes:
         config: the settings by dotted name, without those that are not compared.
@@ -44,7 +44,7 @@ class Origin:
         return {f.name: json.dumps(getattr(self, f.name)) for f in fields(self)}
 
     def differences(self, now: Origin) -> list[str]:
-        """What of the things that results depend on is not as it was, in a few words each."""
+        """Return what has changed of the things that results depend on, in a few words each."""
         found = differences(self.config, now.config)
         if [sha256 for _, sha256 in self.plugins] != [sha256 for _, sha256 in now.plugins]:
             names = {name for name, _ in _only_in_one(self.plugins, now.plugins)}
@@ -61,7 +61,7 @@ class Origin:
         return replace(now, history=history, log=self.log)
 
     def newer_versions(self, now: Origin) -> str:
-        """Which packages have other versions now, in a few words; empty if none."""
+        """Return the packages that have other versions now, in a few words; empty if none."""
         before = self.history[-1]["versions"] if self.history else {}
         return ", ".join(differences(before, now.history[-1]["versions"]))
 
@@ -84,7 +84,7 @@ def decode(saved: Mapping[str, str]) -> Origin | None:
 
 
 def settings_of(mapping: Mapping[str, Any]) -> dict[str, str]:
-    """What decides about the results of a run: its settings by dotted name, as short texts.
+    """Return the settings that results depend on, by dotted name, as short texts.
 
     Example:
         >>> settings_of({"seed": 1, "federation": {"rounds": 9, "clients": 4}, "plugins": []})
@@ -98,7 +98,7 @@ def settings_of(mapping: Mapping[str, Any]) -> dict[str, str]:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is not as it was, in a few words each.
+    """Return what has changed, in a few words each.
 
     Example:
         >>> differences({"seed": "1", "a": "2"}, {"seed": "3", "a": "2"})

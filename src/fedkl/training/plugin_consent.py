@@ -1,4 +1,4 @@
-"""What this account has agreed to: code of plugins and modules of worlds, and how runs are served.
+"""Consent of this account to run code of plugins and modules of worlds, and to serve runs.
 
 Whoever makes a run names its plugins, and so agrees to them; a run that came from somebody else
 names plugins, too, and must not run them just because it is looked at. So the contents of plugins
@@ -36,7 +36,8 @@ class Code(NamedTuple):
 
 
 def code_of(config: Mapping[str, Any]) -> list[Code]:
-    """What a config names that is code: its plugins, and modules that its world is imported from.
+    """Return the code that a config names: its plugins, and modules that its world is imported
+    from.
 
     Raises:
         UserError: what it names are no files.
@@ -68,7 +69,7 @@ def modules_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def remember(config: Mapping[str, Any]) -> None:
-    """Agrees to run the code that a config names, as it is now.
+    """Consent to run the code that a config names, as it is now.
 
     Raises:
         UserError: a plugin cannot be read, or it cannot be remembered.
@@ -77,7 +78,7 @@ def remember(config: Mapping[str, Any]) -> None:
 
 
 def remember_served(run: Path) -> None:
-    """Agrees to how a run is served, as its directory has it now.
+    """Consent to serve a run as its directory says now.
 
     Raises:
         UserError: that cannot be read, or it cannot be remembered.
@@ -100,7 +101,7 @@ def _remember(code: Sequence[Code]) -> None:
 
 
 def agree(run: str | Path) -> None:
-    """Agrees to run the code that a run's config names, and to how it is served, as it is now.
+    """Consent to run the code that a run's config names, and to serve it, as it is now.
 
     Raises:
         UserError: it is not a run, or as `remember`.
@@ -121,8 +122,8 @@ def _unknown(code: Sequence[Code]) -> list[str]:
 
 
 def served_as(run: Path) -> list[Code]:
-    """How a run is served, if it is: the port that it opens to others, or the server that it calls.
-    Clients on this machine, with keys that are made anew, need nobody's agreement.
+    """Return how a run is served, if it is: the port that it opens to others, or the server that it
+    calls. Clients on this machine, with keys that are made anew, need no consent.
 
     Raises:
         UserError: the file cannot be read.
@@ -139,7 +140,7 @@ def served_as(run: Path) -> list[Code]:
 
 
 def require_served(run: Path) -> None:
-    """Sees to it that a run may be served as its directory says.
+    """Require consent to serve a run as its directory says.
 
     Raises:
         UnknownCodeError: nobody has agreed to it; the sentence shows what it is.
@@ -152,7 +153,7 @@ def require_served(run: Path) -> None:
 
 
 def require(config: Mapping[str, Any], run: Path) -> None:
-    """Sees to it that the code that a run's config names may be run.
+    """Require consent to run the code that a run's config names.
 
     Raises:
         UnknownCodeError: nobody has agreed to some of it; the sentence shows which.
@@ -176,7 +177,7 @@ def of_run(run: RunDirectory) -> Config:
 
 
 class UnknownCodeError(UserError):
-    """What is somebody else's, and nobody here has agreed to."""
+    """Code or a port that this account has not agreed to."""
 
 
 def _trusted() -> set[str]:

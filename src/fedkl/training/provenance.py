@@ -1,4 +1,5 @@
-"""Where a checkpoint comes from: config, plugins, the clients' worlds, versions of packages.
+"""The origin of what this process makes: config, plugins, the clients' worlds, versions of
+packages.
 
 Every checkpoint of a run carries this, and whoever goes on from one compares it with what there is
 now. What decides about results (config, plugins, worlds) must be the same; another version is said
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def origin_of(mapping: Mapping[str, Any], config: Config) -> Origin:
-    """What a run would be made with by this process.
+    """Return the origin of a run that this process would make.
 
     Args:
         mapping: the run's resolved config, as its directory keeps it.

@@ -32,7 +32,7 @@ _NUMBERS = (
 
 
 def records(run: str | Path) -> list[Record]:
-    """What was logged of each round so far, the first one first; `pandas.DataFrame` takes it.
+    """Return the record of each round so far, the first one first; `pandas.DataFrame` takes it.
 
     Args:
         run: the run's directory; it may still be training.
@@ -44,7 +44,7 @@ def records(run: str | Path) -> list[Record]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that a float can hold."""
+    """Return True for a number that a float can hold."""
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
@@ -90,7 +90,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 def require_sensible(
     log: MetricsLog, record: Mapping[str, Any], needed: Iterable[str] = ("round",)
 ) -> None:
-    """Sees to it that a record can be computed with.
+    """Refuse a record that cannot be computed with.
 
     Args:
         log: where it is from.

@@ -23,7 +23,7 @@ class _Position(Protocol):
 
 
 class Trainable(Protocol):
-    """What a run is made of: a federation, here or elsewhere."""
+    """A federation that a run can train, here or elsewhere."""
 
     @property
     def config(self) -> Config:
@@ -31,17 +31,17 @@ class Trainable(Protocol):
 
     @property
     def state(self) -> _Position:
-        """How far it is."""
+        """Its position."""
 
     @property
     def stalled(self) -> bool:
-        """Whether too many rounds in a row left the model as it was, or all there are."""
+        """True if too many rounds in a row left the model as it was, or all there are."""
 
     def reset_stall_counter(self) -> None:
-        """Counts rounds that leave the model as it is from here on."""
+        """Count rounds without an update from here on."""
 
     def __iter__(self) -> Iterator[Record]:
-        """Runs the rounds that are left, and yields the record of each.
+        """Run the remaining rounds, and yield the record of each.
 
         Raises:
             StalledError: too many rounds in a row left the model as it was, or all there are.
@@ -51,12 +51,13 @@ class Trainable(Protocol):
         """All that is needed to go on; call `saved` when it is safe."""
 
     def saved(self, oldest: int) -> None:
-        """What `save` gave is safe, and `oldest` the oldest round that may be gone back to."""
+        """Note that a snapshot of `save` is safe, and `oldest` the oldest round that may be gone
+        back to."""
 
     def restore(
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[int, Mapping[str, np.ndarray]]
     ) -> None:
-        """Goes back to what was saved.
+        """Restore a snapshot.
 
         Raises:
             ValueError: it is of another federation; the message says in what.
@@ -75,7 +76,7 @@ def restore(
     until: int | None = None,
     best: bool = False,
 ) -> Origin | None:
-    """Moves a federation to the run's newest checkpoint that is whole and fits, or its best.
+    """Move a federation to the run's newest checkpoint that is whole and fits, or its best.
 
     Args:
         run: the run's directory.
@@ -120,7 +121,7 @@ def restore(
 
 
 def _move(federation: Trainable, saved: Saved, check: Check) -> Origin | None:
-    """Moves a federation to a checkpoint.
+    """Move a federation to a checkpoint.
 
     Returns:
         What it was made with; None if it does not say.

@@ -19,14 +19,14 @@ _LARGEST = 2**22
 
 
 class Spaces(NamedTuple):
-    """What goes into a policy, and what comes out."""
+    """The input and the output of a policy."""
 
     observation_size: int
     actions: Box | Numbers
 
 
 def write(run: Path, spaces: Spaces) -> None:
-    """Writes the file, all at once; nothing if it is there."""
+    """Write the file, all at once; nothing if it is there."""
     path = run / FILE
     if not path.exists():
         kind = "box" if isinstance(spaces.actions, Box) else "numbers"
@@ -35,7 +35,7 @@ def write(run: Path, spaces: Spaces) -> None:
 
 
 def read(run: Path) -> Spaces:
-    """What `write` wrote.
+    """Read what `write` wrote.
 
     Raises:
         UserError: it is not there, cannot be read, or is damaged.

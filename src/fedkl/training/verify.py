@@ -93,7 +93,7 @@ def check(run: RunDirectory) -> list[Finding]:
 
 
 def _names(run: RunDirectory) -> Iterator[Finding]:
-    """What should not be there: links, leftovers, other people's files."""
+    """Find what should not be there: links, leftovers, other people's files."""
     for path in sorted(run.path.iterdir()):
         inside = path.is_dir() and not path.is_symlink() and path.name in _FOLDERS
         for entry in (path, *(sorted(path.iterdir()) if inside else ())):
@@ -177,7 +177,7 @@ def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -
 
 
 def _missing(run: RunDirectory, config: Config | None) -> list[str]:
-    """What whoever goes on with the run would be told of checkpoints that are gone."""
+    """Find checkpoints that are gone, as resuming would."""
     said: list[str] = []
     logged = sum(1 for _ in _whole_lines(run))
     # Without a config nobody knows when one was due, but by the lock and the summary.
@@ -194,7 +194,7 @@ def _missing(run: RunDirectory, config: Config | None) -> list[str]:
 
 
 def _files(run: RunDirectory, found: list[File], now: Origin | None) -> Iterator[Finding]:
-    """What is wrong with the checkpoints of one folder."""
+    """Find faults in the checkpoints of one folder."""
     bases: set[str] = set()
     for file in found:
         try:
@@ -219,7 +219,7 @@ def _files(run: RunDirectory, found: list[File], now: Origin | None) -> Iterator
 def _origin(
     run: RunDirectory, file: File, origin: Origin | None, now: Origin | None
 ) -> Iterator[Finding]:
-    """What does not go together: a checkpoint, its config, and its log."""
+    """Find a checkpoint that does not belong to its config or its log."""
     if origin is None:
         yield Finding(
             f"checkpoint {file.path} does not say what it was made with: an older fedkl wrote it",

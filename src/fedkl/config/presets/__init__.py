@@ -31,7 +31,8 @@ def summaries() -> dict[str, str]:
 
 
 def layers(name: str, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """What a preset or file extends, then itself, each by its name or absolute path.
+    """Return the presets that a preset or file extends, then itself, each by its name or absolute
+    path.
 
     What two files extend is there once, below both: else the second would undo what the first says.
 
@@ -92,7 +93,7 @@ def for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any], depth: int = 3) -> dict[str, Any]:
-    """Tables, groups, and the words of `[world.clients]` one by one.
+    """Merge tables: groups, and the words of `[world.clients]`, one by one.
 
     How a word is drawn is replaced whole: half a table of it would say something else.
     """
@@ -133,7 +134,7 @@ def _file(path: Path, name: str) -> dict[str, Any]:
 
 
 def _preset(name: str, part: bool) -> dict[str, Any]:
-    """What a preset says itself; also a part that presets share, if asked for."""
+    """Read a preset itself; also a part that presets share, if asked for."""
     names = summaries()
     if name not in names and not (part and (_folder() / f"{name}.toml").is_file()):
         short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())

@@ -1,4 +1,4 @@
-"""What an experiment is: groups of runs, the claims that they test, and who judges them.
+"""An experiment: groups of runs, the claims that they test, and its judge.
 
 The experiments themselves are the tables of `experiments.toml`.
 """
@@ -57,12 +57,12 @@ class Case(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is called in its group, beside its grid: the algorithm, or the reference."""
+        """Its name in its group, beside its grid: the algorithm, or the reference."""
         return self.reference or self.algorithm
 
 
 class Verdict(NamedTuple):
-    """What came of a claim of the paper."""
+    """The verdict on a claim of the paper."""
 
     claim: str
     """Its name in the table."""
@@ -73,7 +73,7 @@ class Verdict(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What came out of an experiment."""
+    """The findings of an experiment."""
 
     rows: list[dict[str, Any]]
     """Of a CSV file; all have the same keys."""
@@ -102,7 +102,7 @@ class Experiment:
     quick: Mapping[str, Any] = field(default_factory=dict)
 
     def enough(self, runs: Runs) -> bool:
-        """Whether it may be judged: all of what it begins with is there, with some seeds."""
+        """Return True if it may be judged: all of its first group is there, with some seeds."""
         first = min(case.tier for case in self.cases)
         return all(
             len(runs.get(case.name, {})) >= min(FEWEST_SEEDS, len(case.seeds))

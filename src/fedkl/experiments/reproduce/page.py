@@ -69,7 +69,7 @@ class Judged(NamedTuple):
 
 
 def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> list[str]:
-    """Puts the tables of finished runs into `results/`.
+    """Put the tables of finished runs into `results/`.
 
     Args:
         results: the folder.
@@ -116,7 +116,7 @@ def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> lis
 
 
 def _made_with(results: Path) -> dict[str, dict[str, Any]]:
-    """What is known of each table.
+    """Return what is known of each table.
 
     Raises:
         UserError: the file is damaged.
@@ -133,7 +133,7 @@ def _made_with(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def judge_results(results: Path) -> list[Judged]:
-    """Judges every experiment by the tables that there are.
+    """Judge every experiment by the tables that there are.
 
     Raises:
         UserError: there is no such folder, or a table is damaged.
@@ -156,7 +156,7 @@ def judge_results(results: Path) -> list[Judged]:
 
 
 def write_page(results: Path, out: Path) -> list[Judged]:
-    """Writes the page and its figures, and the page's first rows into the README above it.
+    """Write the page and its figures, and the page's first rows into the README above it.
 
     Args:
         results: the folder with the tables.
@@ -179,7 +179,7 @@ def write_page(results: Path, out: Path) -> list[Judged]:
 
 
 def _update_readme(path: Path, judged: Sequence[Judged]) -> None:
-    """Writes a README's rows anew, where there is a README that has some."""
+    """Write a README's rows anew, where there is a README that has some."""
     with explain_os_errors("read", path):
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if (new := readme_with(text, judged)) != text:
@@ -205,7 +205,7 @@ def readme_with(text: str, judged: Sequence[Judged]) -> str:
 
 
 def _claims_table(judged: Sequence[Judged]) -> str:
-    """What the paper says and what came out, a row for each claim."""
+    """Return the table of claims: what the paper says and what came out."""
     head = ["the paper says", "we measured", "verdict", "`--quick` points to", "command", "runs"]
     rows = [
         [
@@ -222,7 +222,7 @@ def _claims_table(judged: Sequence[Judged]) -> str:
 
 
 def _agreement(judged: Sequence[Judged]) -> str:
-    """How often a quick look points to what the whole experiment says."""
+    """Return how often a quick look points to what the whole experiment says."""
     pairs = [
         (verdict.verdict, one.quick[verdict.claim])
         for one in judged
@@ -239,7 +239,7 @@ def _agreement(judged: Sequence[Judged]) -> str:
 
 
 def _theory() -> str:
-    """What `fedkl theory verify` finds of the paper's numbered statements."""
+    """Return what `fedkl theory verify` finds of the paper's numbered statements."""
     rows = [
         [claim.source, _plain(claim.statement), claim.documented, f"`{claim.name}`"]
         for claim in CLAIMS

@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
+    """The plan of a reproduction."""
 
     experiment: str = setting("", "which", choices=(*EXPERIMENTS, ALL))
     jobs: int = setting(1, "how many runs go on at a time", low=1)
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def full(self) -> bool:
-        """Whether its runs are those of the table, all or some, and can stand for the paper's."""
+        """True if its runs are those of the table, all or some, and can stand for the paper's."""
         return not (self.quick or self.rounds or self.settings)
 
     def experiments(self) -> list[Experiment]:
@@ -125,7 +125,7 @@ def run_name(case: Case, seed: int) -> str:
 
 
 def is_reproduction(path: Path) -> bool:
-    """Whether a directory holds experiments."""
+    """Return True if a directory holds experiments."""
     return (path / _PLAN).is_file()
 
 
@@ -145,7 +145,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def create(path: Path, plan: Plan) -> None:
-    """Makes the directory with all its runs at round 0.
+    """Make the directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
@@ -168,7 +168,7 @@ def create(path: Path, plan: Plan) -> None:
 
 
 def add_missing(path: Path, plan: Plan) -> None:
-    """Makes the runs that the plan asks for and that are not there yet, and checks the others.
+    """Make the runs that the plan asks for and that are not there yet, and check the others.
 
     Raises:
         UserError: a run is not what the plan says.
@@ -182,7 +182,7 @@ def add_missing(path: Path, plan: Plan) -> None:
 
 
 def _require_same(run: Path, wanted: Mapping[str, Any]) -> None:
-    """Refuses a run whose config is not the plan's; what its version had not is no difference."""
+    """Refuse a run whose config is not the plan's; what its version had not is no difference."""
     there = RunDirectory(run).config()
     for key, value in there.items():
         if key == "preset":
@@ -207,7 +207,7 @@ def tables_of(runs: Sequence[Run]) -> dict[str, dict[int, list[Row]]]:
 
 
 def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, Finding]:
-    """Trains what is left, and writes what came out.
+    """Train what is left, and write what came out.
 
     Args:
         path: the directory.
@@ -239,7 +239,7 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, F
 
 
 def write_finding(path: Path, experiment: Experiment, finding: Finding) -> None:
-    """Writes a finding's table, text and figure into a directory."""
+    """Write a finding's table, text and figure into a directory."""
     stem = path / experiment.name
     write_atomically(stem.with_suffix(".csv"), as_csv(finding.rows))
     write_atomically(stem.with_suffix(".md"), finding_text(experiment, finding).encode())

@@ -1,4 +1,4 @@
-"""What a quick look points to, and what it would have pointed to where the whole runs are there.
+"""Quick looks: what each points to, beside the verdict of the whole runs.
 
 A run is a function of its config, so the first rounds of a whole run are those of a quick one.
 """
@@ -45,8 +45,8 @@ def with_pointers(experiment: Experiment, runs: Runs, finding: Finding) -> Findi
 
 
 def quick_pointers(experiment: Experiment, runs: Runs) -> dict[str, str]:
-    """What `--quick` points to, by claim, from the whole runs; nothing if some are missing that the
-    experiment needs.
+    """Return what `--quick` points to, by claim, from the whole runs; nothing if some are missing
+    that the experiment needs.
 
     Args:
         experiment: the whole.

@@ -1,4 +1,4 @@
-"""What is kept of a run: a small table with a line for each round, compressed.
+"""A run's table in `results/`: a line for each round, compressed.
 
 results/EXPERIMENT/CASE-seedS.csv.gz   a run's table
 results/made-with.csv                  of each table: the commit, and versions of what computes
@@ -57,7 +57,7 @@ COLUMNS = (
 
 
 def row_of(record: Mapping[str, Any]) -> Row:
-    """What is kept of a round.
+    """Return a round's row.
 
     Args:
         record: as docs/metrics.md has it.
@@ -82,7 +82,7 @@ def row_of(record: Mapping[str, Any]) -> Row:
 
 
 def _of_averaging(found: Mapping[str, Any] | None) -> Row:
-    """What is kept of the mixture of policies beside their average: means over members."""
+    """Return the columns about averaging: means over members."""
     if found is None:
         return dict.fromkeys(name for name in COLUMNS if name.startswith(("mixture_", "member_")))
     row: Row = {"mixture_return_mean": found["mixture_return_mean"]}
@@ -99,7 +99,7 @@ def _short(value: float | None) -> float | None:
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Writes a run's table; the same rows give the same bytes.
+    """Write a run's table; the same rows give the same bytes.
 
     Raises:
         UserError: the operating system refuses.
@@ -117,7 +117,7 @@ def _cell(value: float | None) -> str:
 
 
 def read_table(path: Path) -> list[Row]:
-    """Reads a run's table.
+    """Read a run's table.
 
     Raises:
         UserError: it is damaged, or not such a table.
@@ -142,7 +142,7 @@ def read_table(path: Path) -> list[Row]:
 
 
 def gave_up(rows: Sequence[Row], case: Case) -> bool:
-    """Whether a run ended before its time, because no client could train any more."""
+    """Return True if a run ended before its time, because no client could train any more."""
     return len(rows) < case.rounds and bool(rows[-1]["rejected"])
 
 
@@ -152,7 +152,7 @@ def column(rows: Sequence[Row], name: str) -> np.ndarray:
 
 
 def table_path(results: Path, case: Case, seed: int) -> Path:
-    """Where the table of a run is kept."""
+    """Return the path of a run's table."""
     return results / case.experiment / f"{case.name}-seed{seed}.csv.gz"
 
 

@@ -18,7 +18,7 @@ STAGE = 10
 
 
 class Collapses(NamedTuple):
-    """How a learning curve fell."""
+    """The collapses of a learning curve."""
 
     number: int
     """How often it collapsed: rounds side by side are one time."""
@@ -29,7 +29,7 @@ class Collapses(NamedTuple):
 
 
 def lost_share(values: FloatArray) -> FloatArray:
-    """How much of what it had gained so far a run has lost, in every round.
+    """Return the share of its gain so far that a run has lost, in every round.
 
     Gained is the best return so far less the first one; nothing gained, nothing lost.
 
@@ -43,7 +43,7 @@ def lost_share(values: FloatArray) -> FloatArray:
 
 
 def collapses(values: FloatArray) -> Collapses:
-    """How often, for how long and how deep a run's return collapsed after it had settled.
+    """Measure how often, for how long and how deep a run's return collapsed after it had settled.
 
     Example:
         Of the six rounds after settling three are collapsed, in two times.
@@ -91,7 +91,7 @@ def median_time(times: Sequence[float], reached: Sequence[bool]) -> float | None
 
 
 def stages(runs: Sequence[object], rounds: Sequence[float], first: int) -> IntArray:
-    """Which stage of which run's training each round belongs to, as a number.
+    """Return the stage of its run's training that each round belongs to, as a number.
 
     Args:
         runs: which run each round is of.
@@ -108,7 +108,7 @@ def stages(runs: Sequence[object], rounds: Sequence[float], first: int) -> IntAr
 
 
 def within_stages(values: FloatArray, stage: IntArray) -> FloatArray:
-    """Ranks among the rounds of a stage, from -1 to 1.
+    """Return ranks among the rounds of a stage, from -1 to 1.
 
     Example:
         >>> within_stages(np.array([5.0, 9.0, 7.0, 0.0]), np.array([0, 0, 0, 1])).tolist()
@@ -131,7 +131,7 @@ def correlation(x: FloatArray, y: FloatArray) -> float:
 
 
 def verdict(estimate: Estimate) -> str:
-    """What an estimate says of a claim by which it is above 0."""
+    """Judge a claim by an estimate that it says is above 0."""
     if estimate.low is None or estimate.high is None:
         return OPEN
     if estimate.low > 0:

@@ -48,7 +48,7 @@ def finding_text(experiment: Experiment, finding: Finding) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows that have the same keys as CSV; what is not known is empty."""
+    """Return rows that have the same keys as CSV; what is not known is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -40,7 +40,7 @@ class Reducer(eqx.Module):
     exact merge lets a single client move them anywhere."""
 
     def check(self, clients_per_round: int) -> None:
-        """Refuses settings that K clients in a round cannot satisfy.
+        """Refuse settings that K clients in a round cannot satisfy.
 
         Raises:
             UserError: K is too small.
@@ -70,7 +70,7 @@ class Reducer(eqx.Module):
 
 
 class Transform(eqx.Module):
-    """What is done to each client's move (its parameters minus those it started from) before they
+    """A transform of each client's move (its parameters minus those it started from), before moves
     are reduced."""
 
     name: ClassVar[str]
@@ -87,15 +87,15 @@ class Transform(eqx.Module):
 
 
 class Step(eqx.Module):
-    """What the server makes of the reduced model: optax's shape."""
+    """A server's step from the reduced model to the next, in optax's shape."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
 
     @abstractmethod
     def optimiser(self) -> optax.GradientTransformation | None:
-        """What turns the pseudo-gradient (the old model minus the reduced) into an update of the
-        old model; None takes the reduced model as it is.
+        """Return the transformation of the pseudo-gradient (the old model minus the reduced) into
+        an update of the old model; None takes the reduced model as it is.
 
         Its `update` is given a `key` of the round as an extra argument, for steps that add noise.
         """

@@ -28,7 +28,7 @@ from fedkl.server.aggregation.steps import NoStep
 
 
 class Aggregated(NamedTuple):
-    """What aggregation makes of a round."""
+    """The result of a round's aggregation."""
 
     model: Model
     state: PyTree
@@ -46,8 +46,8 @@ class Aggregation(Protocol):
         """The state before the first round, of NumPy arrays."""
 
     def start(self, state: PyTree, client: int) -> Model | None:
-        """What a client starts from, if not the global model: the same object for all that share
-        it."""
+        """Return the model that a client starts from, if not the global one: the same object for
+        all that share it."""
 
     def __call__(
         self,
@@ -171,7 +171,7 @@ class Chain(eqx.Module):
         return jax.device_get((optax.apply_updates(known, moves), state))
 
     def _merged(self, known: Moments, news: list[Moments]) -> Moments:
-        """What is known, and what is new.
+        """Merge known moments with new ones.
 
         `mean` merges exactly: the result is that of one stream with everybody's data in it. Other
         reducers are chosen because a client may lie, and an exact merge would let it: they reduce

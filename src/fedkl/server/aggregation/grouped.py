@@ -26,7 +26,7 @@ from fedkl.server.state import broadcast
 
 @register_reducer
 class Grouped(Reducer):
-    """What is to be configured of regions; `Regions` does the work."""
+    """The settings of regions; `Regions` does the work."""
 
     name: ClassVar[str] = "grouped"
     summary: ClassVar[str] = "two levels: regions reduce among themselves, then the server regions"
@@ -171,7 +171,7 @@ class Regions(eqx.Module):
 
 
 def _report(region: Region) -> Update:
-    """What a region sends: its model, where the moments hold what is new."""
+    """Return the update that a region sends: its model, where the moments hold what is new."""
     parts: dict[str, Any] = {name: getattr(region.model, name) for name in PARTS}
     model = Model(**(parts | region.new | {"shared": ()}))
     return Update(model, region.weight, ())

@@ -19,7 +19,7 @@ from fedkl.server.aggregation.grouped import Grouped, Regions
 
 @dataclass(frozen=True)
 class LinkNames:
-    """Which links the chain is made of."""
+    """The links that the chain is made of."""
 
     each: tuple[str, ...] = setting((), "transforms of each client's move, by name, in their order")
     reduce: str = setting("mean", "the reducer: how clients' parameters become one")
@@ -48,7 +48,7 @@ class AggregationSettings:
         return result
 
     def check(self, clients: int, clients_per_round: int) -> None:
-        """Refuses links that this federation is too small for, or regions that do not cover it.
+        """Refuse links that this federation is too small for, or regions that do not cover it.
 
         Raises:
             UserError: names the setting and what is allowed.
@@ -82,7 +82,7 @@ class AggregationSettings:
 
 
 def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
-    """Makes the links that a table names.
+    """Make the links that a table names.
 
     A setting goes to every link that has one of its name; where the table is silent, the default of
     the first of them goes to all, so that a table says the same when it is read back.

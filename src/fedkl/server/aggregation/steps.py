@@ -43,7 +43,7 @@ class SGD(Step):
 
 
 class Adaptive(Step):
-    """What the adaptive steps of FedOpt (Reddi et al. 2021) share.
+    """The common part of FedOpt's adaptive steps (Reddi et al. 2021).
 
     Unlike theirs, optax's moments start at 0 and are corrected for it.
     """

@@ -1,4 +1,4 @@
-"""What can be done to each client's move before the moves are reduced."""
+"""Transforms of each client's move, before the moves are reduced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clients take part in a round, one short file for each way to choose."""
+"""Selection of the clients of a round, one short file for each way to choose."""
 
 from fedkl.server.selection.base import SELECTORS, Pool, Selector, register_selector
 from fedkl.server.selection.selectors import Alignment, Potential, RoundRobin, Uniform, Weighted

@@ -1,4 +1,4 @@
-"""What a selector is: from its state, the round and the run's key to K clients."""
+"""The interface of a selector: from its state, the round and the run's key to K clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class Pool(NamedTuple):
-    """Who can be selected, and how many are."""
+    """The clients that can be selected, and how many are."""
 
     clients: int
     """N: clients are numbered 0 .. N - 1."""
@@ -42,7 +42,7 @@ class Selector(eqx.Module, Generic[S]):
     summary: ClassVar[str]
 
     def check(self, clients: int, clients_per_round: int) -> None:
-        """Refuses settings that do not suit the federation.
+        """Refuse settings that do not suit the federation.
 
         Raises:
             UserError: naming the setting and what is allowed.
@@ -57,7 +57,8 @@ class Selector(eqx.Module, Generic[S]):
         return cast(S, ())
 
     def to_measure(self, state: S, round: int, pool: Pool) -> list[int]:
-        """Whose level of heterogeneity is to be measured before this round; usually nobody's."""
+        """Return the clients whose level of heterogeneity is to be measured before this round;
+        usually none."""
         return []
 
     def measured(self, state: S, levels: Mapping[int, Level]) -> S:

@@ -65,7 +65,7 @@ class RoundRobin(Selector[Int[np.ndarray, " n"]]):
 
 
 def _waiting(turns: Int[np.ndarray, " n"], lap: int, pool: Pool) -> Int[np.ndarray, " m"]:
-    """Who has had `lap` turns, in the order of that pass."""
+    """Return the clients that have had `lap` turns, in the order of that pass."""
     order = np.asarray(jax.random.permutation(jax.random.fold_in(pool.key, lap), pool.clients))
     return order[turns[order] == lap]
 
@@ -143,7 +143,7 @@ class Measured(Selector[Values]):
             )
 
     def _number(self, clients: int, clients_per_round: int) -> int:
-        """How many are measured."""
+        """Return the number of clients to measure."""
         return self.candidates or min(4 * self.measured_every * clients_per_round, clients)
 
     def init(self, clients: int) -> Values:

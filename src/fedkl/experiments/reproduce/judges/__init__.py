@@ -1,4 +1,4 @@
-"""Who judges an experiment: from the tables of its runs to a figure, numbers and verdicts."""
+"""Judges of experiments: from the tables of runs to a figure, numbers and verdicts."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Curves(NamedTuple):
         return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, length).astype(np.float64)
 
     def summary(self) -> dict[str, Any]:
-        """What a table has of any case: how many runs, and how they ended."""
+        """Return a table's row for a case: how many runs, and how they ended."""
         final = estimate(self.finals())
         return {
             "algorithm": self.case.kind,
@@ -125,7 +125,7 @@ class Panel(NamedTuple):
 
 
 def draw_curves(panels: Sequence[Panel], ylabel: str, marks: Iterable[float] = ()) -> Figure:
-    """Curves in the paper's axes: thin lines are seeds, thick ones their IQM.
+    """Draw curves in the paper's axes: thin lines are seeds, thick ones their IQM.
 
     The axis begins where the lowest case began: what fell deeper leaves the picture, and is named.
 

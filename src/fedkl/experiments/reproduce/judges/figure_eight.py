@@ -30,7 +30,7 @@ _NOT_YET = "the runs are not there yet."
 
 
 def judge_speed(experiment: Experiment, runs: Runs) -> Finding:
-    """Does FedKL get there sooner, and does it take larger steps?"""
+    """Judge whether FedKL gets there sooner, and whether it takes larger steps."""
     main = curves_of(experiment, runs, MAIN)
     verdicts = [_faster(main), _step(experiment, runs)]
     return _finding(experiment, runs, verdicts)
@@ -61,7 +61,7 @@ def _with_its_own_step(curves: dict[str, Curves]) -> dict[str, Curves]:
 
 
 def judge_communication(experiment: Experiment, runs: Runs) -> Finding:
-    """Rounds, and bytes that were sent, to a return of 350."""
+    """Judge rounds, and bytes that were sent, to a return of 350."""
     main = curves_of(experiment, runs, MAIN)
     rows: list[dict[str, Any]] = []
     for case in experiment.cases:
@@ -145,7 +145,7 @@ def _step(experiment: Experiment, runs: Runs) -> Verdict:
 
 
 def _falls(curves: Curves) -> FloatArray:
-    """How far each seed ends below its maximum, as a share of what it gained."""
+    """Return how far each seed ends below its maximum, as a share of what it gained."""
     best, first = curves.values.max(axis=1), curves.values[:, 0]
     return (best - curves.finals()) / np.maximum(best - first, 1e-9)
 

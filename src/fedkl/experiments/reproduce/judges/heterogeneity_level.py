@@ -66,7 +66,7 @@ def _measured(rows: list[dict[str, Any]], case: str, seeds: list[int]) -> list[i
 def _curves(
     rows: list[dict[str, Any]], case: str, *names: str
 ) -> tuple[list[int], list[FloatArray]]:
-    """Rounds, and for each name what it was in them: one row for each seed."""
+    """Return rounds, and by name the values in them: one row for each seed."""
     of_case = {(row["seed"], row["round"]): row for row in rows if row["case"] == case}
     seeds = sorted({seed for seed, _ in of_case})
     rounds = _measured(rows, case, seeds)
@@ -84,7 +84,7 @@ def _early_late(rows: list[dict[str, Any]], case: str) -> tuple[FloatArray, Floa
 
 
 def _text(rows: list[dict[str, Any]], learner: str, labels: Mapping[str, str]) -> str:
-    """How G begins and ends."""
+    """Describe how G begins and ends."""
     lines, window = [], 1
     for case, label in labels.items():
         _, (da, db, below) = _curves(rows, case, "advantage", "heterogeneity", "share_below_0")

@@ -34,7 +34,7 @@ _FIRST_GAIN = 2
 
 
 class Mark(NamedTuple):
-    """What a round is marked by, if it is below 0."""
+    """The mark of a round, if it is below 0."""
 
     name: str
     quantity: str
@@ -53,7 +53,7 @@ _SEEN = (_POTENTIAL, _ALIGNMENT)
 
 
 def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
-    """What rounds gained, with and without a mark."""
+    """Judge the gain of rounds with and without a mark."""
     cases = [case for case in experiment.cases if runs.get(case.name)]
     rows: list[dict[str, Any]] = []
     texts, verdicts, drawn = [], [], []
@@ -71,7 +71,7 @@ def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
 
 
 def _rounds(table_rows: Rows) -> list[dict[str, Any]]:
-    """What was known of the selected clients before each round, and what it gained."""
+    """Return what was known of the selected clients before each round, and what it gained."""
     result: list[dict[str, Any]] = []
     before = None
     for record in table_rows:
@@ -88,7 +88,7 @@ def _rounds(table_rows: Rows) -> list[dict[str, Any]]:
 
 
 def _usable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rounds of which both sides are known; the first has nothing before it."""
+    """Keep rounds of which both sides are known; the first has nothing before it."""
     return [row for row in rows if None not in row.values()]
 
 
@@ -101,7 +101,8 @@ def _stages(rows: list[dict[str, Any]]) -> IntArray:
 
 
 def gap(gain: FloatArray, marked: FloatArray, stage: IntArray) -> float:
-    """How much more marked rounds gain than others of their stage, on average; NaN: none compare.
+    """Return how much more marked rounds gain than others of their stage, on average; NaN: none
+    compare.
 
     A stage counts by how well its two means are known, if all gains vary alike.
 
@@ -139,7 +140,7 @@ def _marked(rounds: list[dict[str, Any]], mark: Mark) -> FloatArray:
 
 
 def _difference(rounds: list[dict[str, Any]], mark: Mark) -> Estimate:
-    """How much more marked rounds gain than others of their stage."""
+    """Return how much more marked rounds gain than others of their stage."""
     gain, stage = _column(rounds, "gain"), _stages(rounds)
     return resampled(partial(_gap_of, gain, _marked(rounds, mark), stage), stage)
 

@@ -1,5 +1,5 @@
-"""What sends less, and what it costs: a critic that stays on its client, regions that report now
-and then. Return against bytes through the global server."""
+"""Savings in communication and their cost: a critic that stays on its client, regions that report
+now and then. Return against bytes through the global server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
 
 def judge_saving(experiment: Experiment, runs: Runs) -> Finding:
-    """What the later groups of a preset save beside the first, and what it costs them."""
+    """Judge what the later groups of a preset save beside the first, and what it costs them."""
     kinds = [_kind(experiment, runs, *group) for group in groups_of(experiment, runs).items()]
     rows = [_row(kind, algorithm) for kind in kinds for algorithm in kind.returns]
     head = ["federation", "algorithm", "seeds", "final return", "megabytes"]
@@ -96,7 +96,7 @@ def _saves(kinds: list[Kind]) -> Verdict:
 
 
 def _by_preset(kinds: list[Kind]) -> dict[str, list[Kind]]:
-    """Federations of the same clients."""
+    """Group federations of the same clients."""
     return {p: [k for k in kinds if k.preset == p] for p in dict.fromkeys(k.preset for k in kinds)}
 
 

@@ -46,7 +46,7 @@ _AS_GOOD = 0.9
 
 
 def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
-    """Returns, collapses, and the distances before them, group by group."""
+    """Judge returns, collapses, and the distances before them, group by group."""
     groups = {
         name: (title, curves_of(experiment, runs, name))
         for name, title in groups_of(experiment, runs).items()

@@ -22,7 +22,7 @@ NONE = "none"
 
 
 def judge_step_sizes(experiment: Experiment, runs: Runs) -> Finding:
-    """Which steps end well, and which collapse?"""
+    """Judge which steps end well, and which collapse."""
     cells: dict[tuple[float, float | str], Curves] = {
         (case.grid[D_LOCAL], case.grid.get(D_GLOBAL, NONE)): case_curves(case, runs[case.name])
         for case in experiment.cases
