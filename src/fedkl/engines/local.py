@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +23,6 @@ from fedkl.worlds.base import SoloWorld, World
 R = TypeVar("R")
 
 
-class Asked(NamedTuple):
-    """A client's key and starting point."""
-
-    model: Model
-    """What was broadcast."""
-    own: ClientState
-    key: Words
-
-
 def simulators_of(task: Task) -> Workers | None:
     """The processes that simulate the task's world, if it is one on the host.
 
@@ -46,7 +37,9 @@ def simulators_of(task: Task) -> Workers | None:
 def work_alone(
     work: Work[R],
     task: Task,
-    asked: Asked,
+    model: Model,
+    own: ClientState,
+    key: Words,
     params: PyTree,
     workers: Workers | None,
     pooled: bool = False,
@@ -56,18 +49,20 @@ def work_alone(
     Args:
         work: what is asked.
         task: world, algorithm and settings of local training.
-        asked: what the client goes on from.
+        model: what was broadcast.
+        own: the client's state.
+        key: of the job.
         params: its row of the world's params.
         workers: as `simulators_of` gives them.
         pooled: whether it works in the worlds of all clients; `params` are those of all then.
     """
     if workers is None:
-        return jax.device_get(_do_one(work, task, *asked[:2], params, asked.key, pooled=pooled))
+        return jax.device_get(_do_one(work, task, model, own, params, key, pooled=pooled))
     world = task.world
     assert isinstance(world, SoloWorld)
     kind = PooledHosted if pooled else Hosted
     source = kind(workers, params, world.horizon, world.truncates)
-    start = Start(asked.model, asked.own, jax.random.wrap_key_data(jnp.asarray(asked.key)))
+    start = Start(model, own, jax.random.wrap_key_data(jnp.asarray(key)))
     try:
         return jax.device_get(work(task, start, source))
     except EpisodeLostError as error:  # this client's simulator is its own
@@ -150,8 +145,8 @@ class Site:
         if width == 1:
             (job,), (own,) = jobs, states
             params = self._params_of(job.client, pooled)
-            asked = Asked(model, own, job.key)
-            return [work_alone(work, self._task, asked, params, self.workers, pooled)]
+            own_start = (model, own, job.key)
+            return [work_alone(work, self._task, *own_start, params, self.workers, pooled)]
         # Padded, so that one compiled shape serves all.
         missing = width - len(jobs)
         full, owns = [*jobs, *[jobs[-1]] * missing], [*states, *[states[-1]] * missing]

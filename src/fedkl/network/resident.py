@@ -26,7 +26,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.core.settings import build
 from fedkl.engines.base import Failure
-from fedkl.engines.local import Asked, simulators_of, work_alone
+from fedkl.engines.local import simulators_of, work_alone
 from fedkl.io import files, strict_toml
 from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.trajectories import samples_in
@@ -244,8 +244,9 @@ class Stage:
             raise RefusalError(f"the model is not as its config says: {error}") from error
         if np.shape(request.key) != jax.random.key_data(jax.random.key(0)).shape:
             raise RefusalError("the key is of another kind than those here")
-        asked = Asked(model, own, request.key)
-        answer, after = work_alone(request.work, self.task, asked, self._params, self._workers)
+        answer, after = work_alone(
+            request.work, self.task, model, own, request.key, self._params, self._workers
+        )
         if isinstance(answer, Failure):
             raise RefusalError(answer.reason)
         return answer, after

@@ -22,14 +22,14 @@ from fedkl.engines.base import Words
 from fedkl.io import compilation
 from fedkl.io.arrays import from_arrays, mismatch, to_arrays
 from fedkl.learning.randomness import Purpose, key_for, words_of
-from fedkl.server import heterogeneity, records, replies
+from fedkl.server import heterogeneity, records
 from fedkl.server.averaging import Found, evaluate_averaging
 from fedkl.server.commit import next_state
 from fedkl.server.episode import Film, film
 from fedkl.server.heterogeneity import Measured
 from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
-from fedkl.server.replies import Replies
+from fedkl.server.replies import Replies, collect_updates
 from fedkl.server.selection import Pool
 from fedkl.server.setup import limits_of, local_engine
 from fedkl.server.state import (
@@ -122,7 +122,7 @@ class Federation:
         """
         while self.state.round < self.config.federation.rounds and not self.stalled:
             record = self.run_round()
-            if record["round"] == 1 and self._came_to_nothing(record):
+            if record["round"] == 1 and self._round_failed(record):
                 require_finite(self.config)
             yield record
         if self.stalled:
@@ -151,46 +151,44 @@ class Federation:
         selected = self._select(t, before.selector)
         not_asked = self._not_asked(t, selected)
         starts = self._starts(model, [c for c in selected if c not in not_asked])
-        seeds = self.config.seed, self.config.seed_of_worlds
-        asked = replies.Asked(*seeds, t, starts, self._since, before.usual)
-        settings = self.config.federation
-        terms = replies.Terms(settings.clients_per_round, settings.retries)
-        came = replies.train(self.engine, model, asked, self._limits, terms)
-        trained = records.diagnostics(came.accepted)
-        updates = {client: answer.update for client, answer in came.accepted.items()}
-        refused = came.refused | not_asked.keys()
+        replies = collect_updates(
+            self.config, self.engine, model, t, starts, self._since, before.usual, self._limits
+        )
+        trained = records.diagnostics(replies.accepted)
+        updates = {client: answer.update for client, answer in replies.accepted.items()}
+        refused = replies.refused | not_asked.keys()
         after = next_state(self.config, self._aggregation, before, updates, refused)
         kept = [] if after.note else sorted(updates)
-        note = _one_reason(came) or after.note
+        note = _one_reason(replies) or after.note
         new = replace(
             after.state,
             round=np.asarray(t + 1, np.int64),
             empty_rounds=np.asarray(before.empty_rounds + 1 if after.note else 0, np.int64),
             selector=self._observed(t, before.selector, selected, trained),
-            usual=came.usual,
+            usual=replies.usual,
         )
         self.engine.keep(t + 1, kept)
         self.state = new
         self._since |= dict.fromkeys(kept, t + 1)
         self._changed |= set(kept)
-        self._count_refusals(t, kept, came.refused)
-        self._trouble = _trouble(note, came.rejected)
-        rejected = came.rejected | not_asked
+        self._count_refusals(t, kept, replies.refused)
+        self._trouble = _trouble(note, replies.rejected)
+        rejected = replies.rejected | not_asked
         record: Record = {
             "round": t + 1,
             **self._returns(),
             **self._averaging(model, {} if after.note else updates),
             "selected": selected,
             "rejected": [{"client": c, "reason": r} for c, r in sorted(rejected.items())],
-            **records.retried(came.retried),
+            **records.retried(replies.retried),
             "note": note,
             **trained,
             "env_steps": int(self.state.env_steps),
-            "bytes_down": came.bytes_down,
-            "bytes_up": came.bytes_up,
+            "bytes_down": replies.bytes_down,
+            "bytes_up": replies.bytes_up,
             "bytes_down_regions": after.bytes_down,
             "bytes_up_regions": after.bytes_up,
-            "observations_shared": self.config.algorithm.observations_sent * came.answers,
+            "observations_shared": self.config.algorithm.observations_sent * replies.answers,
             "heterogeneity": heterogeneity.rows(measured.levels()) or None,
             "steps_measured": measured.steps,
             "bytes_measured": measured.bytes,
@@ -405,7 +403,7 @@ class Federation:
                 starts[client] = sent[id(own)]
         return starts
 
-    def _came_to_nothing(self, record: Record) -> bool:
+    def _round_failed(self, record: Record) -> bool:
         """Return True if no update was accepted, or no return of an evaluation is a number."""
         reached = record["return_mean"]
         if reached is None:
@@ -436,12 +434,12 @@ class Federation:
         return evaluate_averaging(self.engine, models, updates, settings.episodes, *jobs)
 
 
-def _one_reason(came: Replies) -> str | None:
+def _one_reason(replies: Replies) -> str | None:
     """Return a note if all answers were refused for one reason: then the clients may not be at
     fault."""
-    reasons = [came.rejected[client] for client in sorted(came.refused)]
+    reasons = [replies.rejected[client] for client in sorted(replies.refused)]
     kinds = {re.sub(r"[-+]?\d[\d.e+-]*", "", reason) for reason in reasons}
-    if came.accepted or len(reasons) < 2 or len(kinds) > 1:
+    if replies.accepted or len(reasons) < 2 or len(kinds) > 1:
         return None
     return (
         f"all {len(reasons)} answers were refused for one reason, and model and statistics stay as "

@@ -1,9 +1,9 @@
-"""Asking the selected clients to train, and believing only what can be true."""
+"""The replies of the clients that were asked to train: only what can be true is accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,20 +15,8 @@ from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
 from fedkl.server.outliers import Usual, judge
 from fedkl.server.validation import Limits, problem_with
 
-
-class Asked(NamedTuple):
-    """The clients that are asked to train, and what each starts from."""
-
-    seed: int
-    world_seed: int
-    """Of the simulation that clients share."""
-    round: int
-    starts: Mapping[int, Model]
-    """What each selected client starts from."""
-    since: Mapping[int, int]
-    """The round in which each client's update was last accepted, for those that have been."""
-    usual: Usual
-    """What clients said in the last rounds."""
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
 
 
 class Replies(NamedTuple):
@@ -49,49 +37,60 @@ class Replies(NamedTuple):
     bytes_up: int
 
 
-class Terms(NamedTuple):
-    """The number of replies that is enough, and how often clients are asked again."""
+def collect_updates(
+    config: Config,
+    engine: Engine,
+    model: Model,
+    round: int,
+    starts: Mapping[int, Model],
+    since: Mapping[int, int],
+    usual: Usual,
+    limits: Limits,
+) -> Replies:
+    """Ask the selected clients to train, and keep the valid answers.
 
-    wanted: int
-    """The first so many valid answers count; nobody is blamed for coming later."""
-    retries: int
-    """How often a client whose answer is invalid is asked again, with a fresh key; one whose answer
-    was lost on the way is asked the same again."""
-
-
-def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Terms) -> Replies:
-    """Valid answers, and why the other clients were left out.
-
-    An answer has to be possible by itself, and no outlier among those that are.
+    An answer has to be possible by itself, and no outlier among those that are. The first K valid
+    ones count; who comes later is not blamed. A client whose answer is invalid is asked again with
+    a fresh key, up to `federation.retries` times; one whose answer was lost on the way is asked the
+    same again.
 
     Args:
+        config: the run's.
         engine: where the clients are.
         model: what is broadcast.
-        asked: who is asked, and from where.
-        limits: what an update may be at the most.
-        terms: how many answers count.
+        round: how many rounds are over.
+        starts: the model that each selected client starts from.
+        since: the round in which each client's update was last accepted, for those that have been.
+        usual: what clients said in the last rounds.
+        limits: of an update.
     """
+    wanted = config.federation.clients_per_round
     possible: dict[int, Trained] = {}
     rejected: dict[int, str] = {}
     refused: set[int] = set()
     retried: list[tuple[int, str]] = []
     given_up: set[int] = set()
-    usual = asked.usual
-    tries = dict.fromkeys(asked.starts, 0)
+    before = usual
+    tries = dict.fromkeys(starts, 0)
     sent = answered = 0
-    for attempt in range(1 + terms.retries):
+    for attempt in range(1 + config.federation.retries):
         possible = {c: answer for c, answer in possible.items() if c not in rejected}
-        left = [c for c in asked.starts if c not in possible and c not in given_up]
-        if not left or len(possible) == terms.wanted:
+        left = [c for c in starts if c not in possible and c not in given_up]
+        if not left or len(possible) == wanted:
             break
         sent += len(left)
         retried += [(client, rejected[client]) for client in left if attempt]
         waiting = dict.fromkeys(left, "it did not answer")
         rejected |= waiting
         refused -= waiting.keys()
-        shared = words_of(key_for(asked.world_seed, Purpose.SHARED_WORLD, asked.round, attempt))
-        jobs = _jobs(asked, {client: tries[client] for client in left}, model)
-        coming = engine.run(Train(), model, jobs, shared)
+        shared = key_for(config.seed_of_worlds, Purpose.SHARED_WORLD, round, attempt)
+        numbers = np.asarray([[round, client, tries[client]] for client in left])
+        keys = words_for(config.seed, Purpose.TRAINING, numbers)
+        jobs = [
+            Job(c, key, since.get(c, 0), None if starts[c] is model else starts[c], round)
+            for c, key in zip(left, keys, strict=True)
+        ]
+        coming = engine.run(Train(), model, jobs, words_of(shared))
         for client, answer in coming:
             if client not in waiting:  # nobody has asked it, or it has answered already
                 continue
@@ -103,19 +102,19 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Ter
                 given_up |= set() if answer.again else {client}
                 continue
             answered += 1
-            problem = problem_with(answer, asked.starts[client], limits)
+            problem = problem_with(answer, starts[client], limits)
             if problem is None:
                 possible[client] = answer
                 del rejected[client]
             else:
                 rejected[client] = problem
                 refused.add(client)
-            if len(possible) == terms.wanted:
+            if len(possible) == wanted:
                 rejected = {c: why for c, why in rejected.items() if c not in waiting}
                 given_up |= waiting.keys()
                 coming.close()
                 break
-        outliers, usual = judge(possible, asked.starts, asked.usual, limits)
+        outliers, usual = judge(possible, starts, before, limits)
         rejected |= outliers
         refused |= outliers.keys()
     accepted = {client: answer for client, answer in possible.items() if client not in rejected}
@@ -131,18 +130,3 @@ def train(engine: Engine, model: Model, asked: Asked, limits: Limits, terms: Ter
         sent * down,
         answered * up,
     )
-
-
-def _jobs(asked: Asked, tries: Mapping[int, int], model: Model) -> list[Job]:
-    """Of each client, which has tried so often before."""
-    numbers = np.asarray([[asked.round, client, tried] for client, tried in tries.items()])
-    words = words_for(asked.seed, Purpose.TRAINING, numbers)
-    return [
-        Job(c, w, asked.since.get(c, 0), _own_start(asked, c, model), asked.round)
-        for c, w in zip(tries, words, strict=True)
-    ]
-
-
-def _own_start(asked: Asked, client: int, model: Model) -> Model | None:
-    start = asked.starts[client]
-    return None if start is model else start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,9 +13,6 @@ from jaxtyping import Int, PyTree
 from fedkl.clients.records import PARTS, ClientState, Kind, Model
 from fedkl.io.arrays import AnyArray, from_arrays, to_arrays
 from fedkl.server.outliers import Usual
-
-if TYPE_CHECKING:
-    pass
 
 
 class State(eqx.Module):
