@@ -29,7 +29,7 @@ from fedkl.config.config import parse_assignment
 from fedkl.io.compilation import enable_cache
 from fedkl.learning.randomness import Purpose, key_for
 from fedkl.server.setup import task_of
-from fedkl.simulators.gymnasium.making import silence_mujoco
+from fedkl.simulators.gymnasium.registration import silence_mujoco
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import SoloWorld
 

@@ -10,7 +10,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.worlds import Continuous, Discrete, Gymnasium
 from fedkl.worlds import gymnasium as module
-from fedkl.worlds.differences import Differences
+from fedkl.worlds.heterogeneous import Differences
 
 KEY = jax.random.key(0)
 

@@ -34,8 +34,7 @@ from fedkl.server.selection.selectors import Measured
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.server.setup import clients_of
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
-from fedkl.worlds.differences import TABLE
-from fedkl.worlds.heterogeneous import Family
+from fedkl.worlds.heterogeneous import TABLE, Family
 
 _GROUPS = {
     "federation": FederationSettings,

@@ -12,19 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedkl.report.groups import Group, Series, judged
-from fedkl.report.pictures import Drawing
-from fedkl.report.plotting import (
-    Line,
-    canvas,
-    draw_line,
-    lines_of,
-    log_axis,
-    room_for,
-    round_ticks,
-)
+from fedkl.report.lines import Line, canvas, draw_line, lines_of, log_axis, room_for, round_ticks
+from fedkl.report.pictures import Drawing, Trace
 from fedkl.report.style import BEHIND, MUTED, SHADE
 from fedkl.report.table import minus, number
-from fedkl.report.values import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

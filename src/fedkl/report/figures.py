@@ -13,13 +13,12 @@ import numpy as np
 
 from fedkl.report.charts import MOST_PANELS, Chart, Mark, draw_chart
 from fedkl.report.groups import MOST_POINTS, Group, Series, drawn, judged
-from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
+from fedkl.report.lines import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
+from fedkl.report.pictures import Drawing, Picture, Trace, matplotlib_style, rendered
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
-from fedkl.report.values import Trace
 from fedkl.training.records import is_number
 
 COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedkl.report.charts import MOST_PANELS, TOGETHER
 from fedkl.report.groups import MOST_POINTS, Group, drawn, judged
-from fedkl.report.plotting import MOST_SEEDS
+from fedkl.report.lines import MOST_SEEDS
 from fedkl.report.statistics import RESAMPLES, final_window, settling
 
 

@@ -15,6 +15,7 @@ from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.figures import COEFFICIENT, draw
 from fedkl.report.groups import Group, drawn, grouped
 from fedkl.report.labels import differing, flat, shown
+from fedkl.report.lines import shades_of
 from fedkl.report.markup import (
     Html,
     Page,
@@ -32,7 +33,6 @@ from fedkl.report.markup import (
 )
 from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
-from fedkl.report.plotting import shades_of
 from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, themed

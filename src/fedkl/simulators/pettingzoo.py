@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.base import Seed, Step
-from fedkl.simulators.failures import failed, in_a_line
+from fedkl.simulators.base import Seed, Step, failed, in_a_line
 from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
 
 

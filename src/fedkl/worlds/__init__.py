@@ -13,10 +13,10 @@ from fedkl.worlds.base import (
     register_world,
 )
 from fedkl.worlds.classic import Acrobot, CartPole, MountainCarContinuous, Pendulum
-from fedkl.worlds.differences import Differences
 from fedkl.worlds.distorted import Distorted
 from fedkl.worlds.figure_eight import FigureEight
 from fedkl.worlds.gymnasium import Gymnasium
+from fedkl.worlds.heterogeneous import Differences
 from fedkl.worlds.parameters import Word
 from fedkl.worlds.pettingzoo import PettingZoo
 from fedkl.worlds.probes import Bandit, Chain, PointTarget

@@ -2,7 +2,7 @@
 
 Heterogeneity is data. What makes client n different is row n of the stacked params that `clients`
 returns, and nothing else in fedkl knows about heterogeneity. A world lists its words, what may
-differ, and a config says how they are drawn (`fedkl.worlds.differences`).
+differ, and a config says how they are drawn (`fedkl.worlds.heterogeneous`).
 
 A `World` is written in JAX: two pure functions that take a client's row. A `HostedWorld` is a
 simulator on the host: either every client has one of its own, which takes its row (`SoloWorld`), or

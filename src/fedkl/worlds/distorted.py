@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.worlds import draws
 from fedkl.worlds.base import Artist, Continuous, Discrete, SoloWorld, Transition, World
-from fedkl.worlds.differences import Differences
+from fedkl.worlds.heterogeneous import Differences
 
 _W = TypeVar("_W", bound=World | SoloWorld)
 

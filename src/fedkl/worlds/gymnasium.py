@@ -14,13 +14,12 @@ import numpy as np
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
-from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.gymnasium.quantities import RAW
 from fedkl.worlds.base import Continuous, SoloWorld, register_world
-from fedkl.worlds.differences import TABLE
+from fedkl.worlds.heterogeneous import TABLE
 from fedkl.worlds.parameters import INITIAL_STATE, Word, distortions
-from fedkl.worlds.wrapped_env import Examined
+from fedkl.worlds.wrapped_env import Examined, read_arguments
 
 if TYPE_CHECKING:
     from fedkl.simulators.gymnasium.simulation import Facts

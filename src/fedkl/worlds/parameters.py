@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from jaxtyping import Array, Float
+
 LONGEST_DELAY = 16
 """Steps that an action may be late at the most: every episode carries so many along."""
 
@@ -93,3 +95,11 @@ def distortions(action_size: int | None) -> tuple[Word, ...]:
         Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
         *any_action,
     )
+
+
+Scalar = Float[Array, ""]
+Quantity = Float[Array, "*n"] | float
+"""A physical quantity: one number for each client, or for all of them."""
+
+SMALL = 1e-6
+"""The least mass and length: the equations divide by them."""

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
-from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.base import SharedWorld, register_world
-from fedkl.worlds.wrapped_env import Examined
+from fedkl.worlds.wrapped_env import Examined, read_arguments
 
 if TYPE_CHECKING:
     from fedkl.simulators.pettingzoo import Facts

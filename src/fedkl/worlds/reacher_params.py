@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fedkl.core.errors import UserError
-from fedkl.worlds.differences import TABLE
+from fedkl.worlds.heterogeneous import TABLE
 from fedkl.worlds.parameters import INITIAL_STATE, Word
 
 FIELD = 0.2  # targets spawn within +-FIELD on both axes

@@ -1,12 +1,14 @@
-"""What worlds by name take from an environment that was made once and looked at."""
+"""Worlds that take their spaces and time limit from an environment of another library."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
+from fedkl.io import strict_toml
 from fedkl.simulators.spaces import Box, Numbers
 from fedkl.worlds.base import Continuous, Discrete, HostedWorld
 
@@ -95,3 +97,34 @@ class Examined(HostedWorld):
     def patience(self) -> float:
         """The timeout, in proportion for longer episodes."""
         return self.timeout * max(1.0, self.horizon / 1000)
+
+
+def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:
+    """Names and values; a value is TOML, or else a plain string.
+
+    Args:
+        entries: each of the form `name=value`.
+        where: the setting that they come from, for messages.
+
+    Raises:
+        UserError: an entry is not of that form, or a name is there twice.
+
+    Example:
+        >>> read_arguments(["N=5", "mode=fast"], "world.arguments")
+        {'N': 5, 'mode': 'fast'}
+    """
+    result: dict[str, Any] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise UserError(
+                f"{where} must be a list of name=value, and '{entry}' is not of that form"
+            )
+        if name in result:
+            raise UserError(f"{where} gives {name} twice")
+        try:
+            result[name] = strict_toml.parse(f"value = {value}")["value"]
+        except ValueError:
+            result[name] = value.strip()
+    return result

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import canvas, label_axes
+from fedkl.report.lines import canvas, label_axes
+from fedkl.report.pictures import Drawing, Picture, Trace, matplotlib_style, rendered
 from fedkl.report.style import (
     BLACK,
     BLUE,
@@ -25,7 +25,6 @@ from fedkl.report.style import (
 )
 from fedkl.report.table import minus
 from fedkl.report.theory.claims import THRESHOLD, of_the_paper, tightness
-from fedkl.report.values import Trace
 from fedkl.tabular.claims import VACUOUS_FROM
 from fedkl.tabular.studies import ALIKE, Improvement, Movement, Setting, Slopes, Studies
 from fedkl.tabular.verification import Result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple, SupportsFloat
@@ -11,11 +12,9 @@ from jaxtyping import Float, Int, Shaped
 from numpy import vdot
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.base import Outcomes, Seed, Step, step_each
-from fedkl.simulators.failures import failed
-from fedkl.simulators.gymnasium import making
-from fedkl.simulators.gymnasium.distortion import WORDS, Distortion
-from fedkl.simulators.gymnasium.initial import Initial
+from fedkl.simulators.base import Outcomes, Seed, Step, failed, step_each
+from fedkl.simulators.gymnasium import registration
+from fedkl.simulators.gymnasium.initial_state import Initial
 from fedkl.simulators.gymnasium.physics import Physics
 from fedkl.simulators.gymnasium.quantities import Quantity
 from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
@@ -47,8 +46,8 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     Raises:
         UserError: there is none, it cannot be made here, or its spaces are not for us.
     """
-    spec = making.find(id)
-    env = making.make(spec, arguments)
+    spec = registration.find(id)
+    env = registration.make(spec, arguments)
     who = f"world.id: the environment {spec.id}"
     size = Sight(env.observation_space, who).size
     actions = actions_of(env.action_space, who)
@@ -57,7 +56,7 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
     unseen = initial.placed if env is not env.unwrapped else ()
     words = {name: found for name, found in words.items() if name not in unseen}
-    return Facts(size, actions, spec.max_episode_steps, making.is_clean(spec), words, unseen)
+    return Facts(size, actions, spec.max_episode_steps, registration.is_clean(spec), words, unseen)
 
 
 class Environment:
@@ -73,7 +72,7 @@ class Environment:
         Raises:
             UserError: it cannot be made.
         """
-        self._spec = making.find(id)
+        self._spec = registration.find(id)
         self._who = f"the environment {self._spec.id}"
         self._arguments = dict(arguments or {})
         self._made_with: dict[str, Any] = {}
@@ -185,8 +184,8 @@ class Environment:
         return failed(self._who, mistake, self._steps)
 
     def _make(self, arguments: dict[str, Any]) -> None:
-        self._env = making.make(self._spec, arguments)
-        making.silence_mujoco()
+        self._env = registration.make(self._spec, arguments)
+        registration.silence_mujoco()
         self._made_with = arguments
         self._bare: Any = self._env.unwrapped
         self._physics = Physics(self._bare)
@@ -230,3 +229,51 @@ class Environment:
 
         self._bare._destroy()
         self._bare.world = Box2D.b2World()
+
+
+WORDS = ("action_delay", "action_offset", "action_noise", "observation_noise")
+
+
+class Distortion:
+    """What a client's params do to actions and observations.
+
+    Actions come late, then an offset and noise are added to them, as in
+    `fedkl.worlds.distorted`. Until the first action has arrived, zeros act.
+    """
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        """Args:
+        params: a client's row; words that it does not have do nothing.
+        """
+        self._delay = int(params.get("action_delay", 0))
+        offset = params.get("action_offset")
+        self._offset = None if offset is None else np.asarray(offset, np.float32)
+        self._action_noise = float(params.get("action_noise", 0.0))
+        self._observation_noise = float(params.get("observation_noise", 0.0))
+        self._waiting: deque[Any] = deque()
+        self._random = np.random.default_rng(0)
+
+    def begin(self, random: np.random.Generator) -> None:
+        """An episode starts, with nothing on its way."""
+        self._random = random
+        self._waiting.clear()
+
+    def acted(self, action: Any) -> Any:
+        """What reaches the environment when the policy takes an action."""
+        if self._delay:
+            self._waiting.append(action)
+            late = len(self._waiting) > self._delay
+            action = self._waiting.popleft() if late else np.zeros_like(action)
+        if self._offset is not None:
+            action = action + self._offset
+        if self._action_noise:
+            noise = self._random.standard_normal(action.shape, np.float32)
+            action = action + np.float32(self._action_noise) * noise
+        return action
+
+    def seen(self, observation: Float[np.ndarray, " o"]) -> Float[np.ndarray, " o"]:
+        """What the policy sees of an observation."""
+        if not self._observation_noise:
+            return observation
+        noise = self._random.standard_normal(observation.shape, np.float32)
+        return observation + np.float32(self._observation_noise) * noise

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fedkl.worlds.base import Discrete, Transition, World, register_world
-from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
-from fedkl.worlds.parameters import About, Word, words_in
+from fedkl.worlds.parameters import SMALL, About, Quantity, Scalar, Word, words_in
 
 TIMESTEP = 0.2
 MAX_SPEED_1, MAX_SPEED_2 = 4 * math.pi, 9 * math.pi

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkl.simulators.spaces import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
-from fedkl.worlds.classic.params import Quantity, Scalar
-from fedkl.worlds.parameters import INITIAL_STATE, About, Word, words_in
+from fedkl.worlds.parameters import INITIAL_STATE, About, Quantity, Scalar, Word, words_in
 
 LEFT_WALL, RIGHT_END = -1.2, 0.6
 MAX_SPEED = 0.07

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkl.simulators.spaces import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
-from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
-from fedkl.worlds.parameters import About, Word, words_in
+from fedkl.worlds.parameters import SMALL, About, Quantity, Scalar, Word, words_in
 
 TIMESTEP = 0.05
 

@@ -16,7 +16,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.failures import in_a_line
+from fedkl.simulators.base import in_a_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 """What environments of a module need of ours."""

@@ -1,4 +1,4 @@
-"""What the figures have in common: the lines of every algorithm, and how axes are set."""
+"""Lines and axes that all figures share."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedkl.report.theory.answer import answer, notes
 from fedkl.report.theory.claims import (
     _SYMBOLS,
     by_name,
@@ -17,7 +16,7 @@ from fedkl.report.theory.claims import (
     tightness,
 )
 from fedkl.report.theory.examples import examples
-from fedkl.report.theory.method import method
+from fedkl.report.theory.page import answer, method, notes
 from fedkl.tabular.claims import CLAIMS
 from fedkl.tabular.sampling import GAMMAS, samples
 from fedkl.tabular.studies import Sizes, Studies, study

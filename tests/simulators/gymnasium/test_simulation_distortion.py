@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedkl.simulators.base import Seed
-from fedkl.simulators.gymnasium.distortion import Distortion
-from fedkl.simulators.gymnasium.simulation import Environment
+from fedkl.simulators.gymnasium.simulation import Distortion, Environment
 
 
 def begun(seed=0, **params):

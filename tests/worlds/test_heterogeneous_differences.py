@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedkl.core.errors import UserError
 from fedkl.worlds import Bandit, CartPole, Differences, Pendulum, PointTarget
 from fedkl.worlds.classic import CartPoleParams, PendulumParams
-from fedkl.worlds.differences import key_of
+from fedkl.worlds.heterogeneous import key_of
 
 KEY = jax.random.key(3)
 
