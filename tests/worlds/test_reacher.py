@@ -285,7 +285,7 @@ def test_arms_that_start_anywhere_draw_the_targets_and_velocities_of_stretched_o
 
 def test_a_fingertip_has_no_box_where_arms_start_stretched():
     assert clients(3).fingertip_low is None
-    with pytest.raises(UserError, match=r"fingertip_low is not a word of reacher"):
+    with pytest.raises(UserError, match=r"fingertip_low is not a parameter of reacher"):
         clients(3, fingertip_low=-0.1)
 
 

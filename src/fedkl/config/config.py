@@ -34,7 +34,7 @@ from fedkl.server.selection.selectors import Measured
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.server.setup import clients_of
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
-from fedkl.worlds.heterogeneous import TABLE, Family
+from fedkl.worlds.heterogeneous import TABLE, HeterogeneousWorld
 
 _GROUPS = {
     "federation": FederationSettings,
@@ -314,7 +314,7 @@ def _check(config: Config) -> None:
             "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
             "time left takes the time limit for the end"
         )
-    if isinstance(config.world, Family) and config.world.differences:
+    if isinstance(config.world, HeterogeneousWorld) and config.world.differences:
         config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
     if config.federation.personal == ALL:

@@ -149,7 +149,7 @@ def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def last_words(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """An error in one line, as it ends a traceback.
 
     Example:

@@ -76,7 +76,7 @@ def grid(scenes: Sequence[Scene], heading: str, legend: Legend, width: int) -> I
 
 
 def _even(pixels: int) -> int:
-    """Codecs take no odd sizes."""
+    """Round up to an even size: codecs take no odd ones."""
     return pixels + pixels % 2
 
 

@@ -36,7 +36,7 @@ _H264 = (
 
 
 def check_target(path: Path) -> None:
-    """Finds out, before anything costs time, whether a video can be written to a path.
+    """Check, before anything costs time, that a video can be written to a path.
 
     Raises:
         UserError: it is neither an mp4 nor a gif, its folder is missing or closed to us, or the
@@ -55,7 +55,7 @@ def check_target(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterable[Frame], fps: float) -> None:
-    """Writes a video, frame by frame as they come; whatever happens, it is whole or not there.
+    """Write a video, frame by frame as they come; whatever happens, it is whole or not there.
 
     Args:
         path: ends in .mp4 (H.264, which every browser plays) or .gif (which plays forever, and has
@@ -131,7 +131,7 @@ def _raw(frames: Iterable[Frame]) -> Iterator[bytes]:
 
 
 def _run(options: list[str], frames: Iterable[bytes]) -> None:
-    """Runs ffmpeg to its end; if a frame does not come, it is killed."""
+    """Run ffmpeg to its end; kill it if a frame does not come."""
     # Its words go to a file: a pipe that nobody reads while frames are written could fill up.
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(

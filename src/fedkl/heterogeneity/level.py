@@ -1,4 +1,4 @@
-"""What the server makes of clients' measurements: the level of heterogeneity, and G."""
+"""The level of heterogeneity, and G, from clients' measurements."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def level(
 
 
 def problem_with_measurement(measurement: Measurement, expected: int) -> str | None:
-    """Why a client's answer must not be used, or None if it may.
+    """Return why a client's answer must not be used, or None if it may.
 
     Args:
         measurement: as it came.

@@ -77,7 +77,7 @@ STATE_BASES: dict[str, StateBasis] = {f.__name__: f for f in (fourier, buckets)}
 
 
 def centred(actions: Distribution, action: Array) -> Float[Array, "*b k"]:
-    """Functions of the action taken, whose mean under pi is 0 in every state.
+    """Return functions of the action taken, whose mean under pi is 0 in every state.
 
     Of finitely many actions, an indicator of each less its probability. Of a Gaussian, the first
     two orthonormal polynomials in each entry's distance from the mean, in deviations: all that a
@@ -147,19 +147,19 @@ class Measure(eqx.Module):
         return self.measured(acts, data), None
 
     def size(self, world: AnyWorld) -> int:
-        """How many numbers each vector has."""
+        """Return the length of each vector."""
         actions = world.actions
         functions = actions.number if isinstance(actions, Discrete) else 2 * actions.size
         return self.features * functions
 
     def behaviour(self, task: Task, start: Start) -> Behaviour:
-        """How the client acts: by pi itself, without the exploration of a first iteration."""
+        """Return the client's behaviour: pi itself, without a first iteration's exploration."""
         policy = policy_of(start.model, start.client)
         seen = observation_stats(start.model, start.client)
         return Behaviour(task.learner, policy, seen, jnp.ones((), jnp.int32))
 
     def measured(self, acts: Behaviour, data: Trajectories) -> Measurement:
-        """What there is to send of some trajectories, wherever they were run.
+        """Return the measurement of some trajectories, wherever they were run.
 
         Args:
             acts: how they were run.
@@ -235,14 +235,14 @@ def _of_half(
 
 
 def _over(data: Trajectories, learner: LearnerSettings) -> Array:
-    """Where nothing follows a step that would be worth anything."""
+    """Return True for steps after which nothing of value follows."""
     if learner.bootstrap_truncation:
         return data.terminated
     return data.ended().at[-1].set(True)
 
 
 def time_left(steps: int, learner: LearnerSettings) -> Float[Array, "t v"]:
-    """What values depend on besides the state, before each step and after the last.
+    """Return the inputs of values besides the state, before each step and after the last.
 
     Only 1, or, if a time limit ends all that is worth anything, also the discounted sum of the
     steps that are left, on a scale from 1 to -1: the value of a steady reward is linear in that.

@@ -1,4 +1,4 @@
-"""What the runs say, in words that claim no more than they do."""
+"""The result of the runs in a few sentences that claim no more than the runs do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer(groups: Sequence[Group]) -> str:
 
 
 def _verdict(groups: Sequence[Group]) -> str:
-    """What ended best, by how much, and how far to trust it."""
+    """Say which ended best, by how much, and how far to trust it."""
     groups = [group for group in groups if group.evaluated]
     if not groups:
         return "No round has been evaluated yet, so there is no return to report."
@@ -115,7 +115,7 @@ def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
 
 
 def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[str]) -> list[str]:
-    """What a careful reader has to know before believing the numbers."""
+    """List the caveats that a careful reader needs."""
     found = []
     for group in groups:
         if not group.finished:

@@ -40,7 +40,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn of the algorithms.
+    """A quantity of the algorithms to be drawn.
 
     Attributes:
         title: of the figure.
@@ -71,7 +71,7 @@ class Chart:
 
 
 class _Panel(NamedTuple):
-    """What one pair of axes shows: all lines, or one of them before the others."""
+    """The lines of one pair of axes: all of them, or one before the others."""
 
     title: str
     lines: Sequence[Line]
@@ -91,12 +91,12 @@ class _Content(NamedTuple):
 
     @property
     def together(self) -> bool:
-        """Whether all algorithms fit into one pair of axes with their seeds and intervals."""
+        """True if all algorithms fit into one pair of axes with their seeds and intervals."""
         return len(self.lines) <= TOGETHER
 
 
 def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing | None:
-    """Draws a quantity; None if no algorithm has it.
+    """Draw a quantity; None if no algorithm has it.
 
     Args:
         groups: the algorithms.
@@ -151,7 +151,7 @@ def _panels(content: _Content, cut: bool) -> list[_Panel]:
 
 
 def _axes(panels: Sequence[_Panel]) -> tuple[Figure, list[Axes]]:
-    """Axes that share their rounds, and their values unless they show all of them."""
+    """Make axes that share their rounds, and their values unless they show all of them."""
     if len(panels) == 1:
         figure, only = canvas()
         return figure, [only]

@@ -31,7 +31,7 @@ _MEANING = {
 
 
 def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
-    """Draws every figure that the runs have numbers for.
+    """Draw every figure that the runs have numbers for.
 
     Args:
         groups: the runs by algorithm.
@@ -63,7 +63,7 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
 
 
 def _clients_alike(groups: Sequence[Group]) -> bool:
-    """Whether no client's return was ever another than its neighbour's, as far as is known."""
+    """Return True if all clients always had the same return, as far as is known."""
     known = False
     for run in (run for group in groups for run in (*group.counted, *group.left_out)):
         for found in run.client_returns():

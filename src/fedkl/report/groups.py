@@ -65,7 +65,7 @@ class Group:
 
     @property
     def reference(self) -> str | None:
-        """What others are seen against, if it is that (see `LoadedRun.reference`)."""
+        """The name of the reference that it is, if it is one (see `LoadedRun.reference`)."""
         return self.counted[0].reference
 
     @property

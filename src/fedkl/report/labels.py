@@ -69,7 +69,7 @@ def telling(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _splits(groups: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether some runs of a group have one text and some another."""
+    """Return True if some runs of a group have one text and some another."""
     seen: dict[str, set[str]] = {}
     for group, text in zip(groups, texts, strict=True):
         seen.setdefault(group, set()).add(text)
@@ -77,7 +77,7 @@ def _splits(groups: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 def reference(config: Mapping[str, Any]) -> str | None:
-    """What a run is called that others are seen against: one of `REFERENCES`, or None."""
+    """Return the name of the reference that a run is: one of `REFERENCES`, or None."""
     federation = config.get("federation")
     if not isinstance(federation, Mapping):
         return None
@@ -88,7 +88,7 @@ def reference(config: Mapping[str, Any]) -> str | None:
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What to call each of some runs, given their configs; those of a group are called the same.
+    """Label runs by their configs; those of a group have the same label.
 
     A reference differs from the others by design, so it is told apart from its like alone.
 
@@ -108,7 +108,7 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _labels(entries: Sequence[Mapping[str, Any]], kind: str | None) -> list[str]:
-    """What to call runs of one kind: references of the same name, or runs that are none."""
+    """Label runs of one kind: references of the same name, or runs that are none."""
     differs = telling(entries)
     keys = [key for key in differs if key != _ALGORITHM]
     short = short_keys(keys)

@@ -55,7 +55,7 @@ def shades_of(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def dashes_of(group: Group, groups: Sequence[Group]) -> Any:
-    """How the line of a group is drawn among others."""
+    """Return the line style of a group among others."""
     if group.reference is None or any(group is other for other in judged(groups)):
         return "-"
     return REFERENCES[group.reference][1]
@@ -99,14 +99,14 @@ def canvas(width: float = 5.4, height: float = 3.0) -> tuple[Figure, Axes]:
 
 
 def round_ticks(axes: Axes, most: int) -> None:
-    """Ticks at whole rounds, which are what most x axes show."""
+    """Set ticks at whole rounds, which most x axes show."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 
 
 def draw_line(axes: Axes, line: Line, width: float = 1.8, spread: bool = True) -> None:
-    """Draws the IQM of an algorithm and, if asked, its seeds and the interval."""
+    """Draw the IQM of an algorithm and, if asked, its seeds and the interval."""
     if spread and line.bounds is not None:
         axes.fill_between(line.x, *line.bounds, color=line.colour, alpha=0.16, lw=0)
         for values in line.values if len(line.values) <= MOST_SEEDS else ():
@@ -148,14 +148,14 @@ def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
 
 
 def plain_ticks(axes: Axes) -> None:
-    """Ticks of the y axis as plain numbers; logarithmic axes would write formulas."""
+    """Write ticks of the y axis as plain numbers; logarithmic axes would write formulas."""
     from matplotlib.ticker import FuncFormatter
 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: minus(f"{value:g}")))
 
 
 def label_axes(axes: Axes, ylabel: str, xlabel: str) -> None:
-    """Labels the axes of a figure that has one pair."""
+    """Label the axes of a figure that has one pair."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.tick_params(length=0)

@@ -56,7 +56,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str =
 
 
 def definitions(entries: Sequence[tuple[str, str]]) -> Html:
-    """Terms and what they mean."""
+    """Return terms and their definitions as HTML."""
     return Html(f"<dl>{''.join(f'<dt>{html(t)}</dt><dd>{html(d)}</dd>' for t, d in entries)}</dl>")
 
 
@@ -126,7 +126,7 @@ class Page:
     styles: Sequence[str] = ()
 
     def write(self, path: Path) -> Path:
-        """Writes the file as a whole, or not at all; returns its path."""
+        """Write the file as a whole, or not at all; return its path."""
         text = filled(
             "page.html",
             title=html(self.title),

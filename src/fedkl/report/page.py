@@ -66,7 +66,7 @@ def write_report(
     target: float | None = None,
     sources: Sequence[Path] | None = None,
 ) -> Path:
-    """Writes `report.html`, and its figures as PNG and SVG into `figures/`.
+    """Write `report.html`, and its figures as PNG and SVG into `figures/`.
 
     Args:
         directory: where the report goes: that of the run or of the comparison, or any other.
@@ -109,7 +109,7 @@ def write_report(
 
 
 def _command(directory: Path, target: float | None, sources: Sequence[Path] | None) -> str:
-    """What makes the page again."""
+    """Return the command that makes the page again."""
     given = "" if target is None else f" --target {target:g}"
     names = [typed(path) for path in sources or [directory]]
     if sources and [*sources] != [directory]:
@@ -257,7 +257,7 @@ def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> s
 
 
 def _files(run: LoadedRun, directory: Path) -> Html:
-    """Links to what a run left, if it lies where the page does or below."""
+    """Link to the files of a run that lies where the page does or below."""
     if not run.path.is_relative_to(directory):
         return html(NOTHING)
     folder = run.path.relative_to(directory)
@@ -267,7 +267,7 @@ def _files(run: LoadedRun, directory: Path) -> Html:
 
 
 def _rejections(runs: Sequence[LoadedRun]) -> str:
-    """Why updates were rejected, and how often."""
+    """Count rejected updates by reason."""
     reasons = Counter(
         (run.label, str(rejected["reason"]))
         for run in runs

@@ -75,7 +75,7 @@ class Picture:
 
 
 def check_target(path: Path) -> None:
-    """Finds out, before anything costs time, whether a figure can be written to a path.
+    """Check, before anything costs time, that a figure can be written to a path.
 
     Raises:
         UserError: it is of no kind that we write, its folder is missing, or matplotlib is.
@@ -88,7 +88,7 @@ def check_target(path: Path) -> None:
 
 
 def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
-    """Draws a figure in our style and writes it to a file of its own.
+    """Draw a figure in our style and write it to a file of its own.
 
     Raises:
         UserError: `check_target` refuses the path, or the operating system does.
@@ -105,7 +105,7 @@ def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
 
 
 def require_matplotlib() -> None:
-    """Refuses to go on without matplotlib, before anything costs time.
+    """Raise an error unless matplotlib is installed, before anything costs time.
 
     Raises:
         UserError: if it is not installed.
@@ -120,7 +120,7 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def matplotlib_style() -> Iterator[None]:
-    """How our figures look, while they are drawn and rendered; nobody else's change.
+    """Set the style of our figures while they are drawn and rendered, and of no others.
 
     Raises:
         UserError: if matplotlib is not installed.
@@ -147,7 +147,7 @@ def _picture(name: str, drawing: Drawing) -> Picture:
 
 
 def _make_printable(figure: Figure) -> None:
-    """Makes every text in a figure fit to be shown, whichever run or directory it is from."""
+    """Make every text in a figure fit to be shown, whichever run or directory it is from."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -155,7 +155,7 @@ def _make_printable(figure: Figure) -> None:
 
 
 def head(figure: Figure, title: str, columns: int = 4) -> None:
-    """Writes a title and lists what is drawn above all axes; the figure grows by as much.
+    """Write a title and list what is drawn above all axes; the figure grows by as much.
 
     Args:
         figure: with its axes, laid out by matplotlib's constrained layout.
@@ -206,7 +206,7 @@ def _fitting(labels: Sequence[str], most: int, width: float) -> int:
 def write_figures(
     directory: Path, pictures: Mapping[str, Picture], possible: Iterable[str] = ()
 ) -> None:
-    """Writes the pictures into `figures/`, and removes those that an earlier report left.
+    """Write the pictures into `figures/`, and remove those that an earlier report left.
 
     Args:
         directory: where the page is.
@@ -306,7 +306,7 @@ def _line(trace: Trace) -> dict[str, Any]:
 
 
 def _short(values: FloatArray) -> list[float | int | None]:
-    """Numbers as tables have them; None for what is not finite."""
+    """Shorten numbers as tables do; None for those that are not finite."""
     found = [float(number(float(v))) if np.isfinite(v) else None for v in values]
     return [int(v) if v is not None and v.is_integer() else v for v in found]
 

@@ -73,12 +73,13 @@ class LoadedRun:
 
     @property
     def reference(self) -> str | None:
-        """What it is called if others are seen against it and it is not judged; else None."""
+        """Its name if it is a reference, which others are compared with and is not judged; else
+        None."""
         return reference(self.config)
 
     @property
     def planned_rounds(self) -> int | None:
-        """How many rounds the config asks for, if it says so."""
+        """The number of rounds in the config, if it has one."""
         rounds = self.setting("federation", "rounds")
         return rounds if isinstance(rounds, int) else None
 
@@ -97,12 +98,12 @@ class LoadedRun:
 
     @cached_property
     def _series(self) -> dict[str, FloatArray]:
-        """What `series` has been asked for already: figures and tables ask again and again."""
+        """Cache of `series`: figures and tables ask again and again."""
         return {}
 
     @property
     def rejections(self) -> FloatArray:
-        """How many updates were rejected in each recorded round."""
+        """Rejected updates in each recorded round."""
         return np.array([len(r.get("rejected") or ()) for r in self.records], dtype=np.float64)
 
     @property
@@ -128,12 +129,12 @@ class LoadedRun:
 
     @property
     def sample_sizes(self) -> set[int]:
-        """How many clients were evaluated in the rounds in which not all of them were."""
+        """Numbers of clients evaluated in the rounds in which not all of them were."""
         return {len(r["evaluated"]) for r in self.records if r.get("evaluated")}
 
     @property
     def round_notes(self) -> list[str]:
-        """Why rounds changed nothing, for each that did not."""
+        """The reason for each round that changed nothing."""
         return [str(r["note"]) for r in self.records if r.get("note")]
 
     @property
@@ -153,7 +154,7 @@ class LoadedRun:
         return _finite([(record.get("coefficients") or {}).get(name) for record in self.records])
 
     def client_returns(self, rounds: Sequence[int] | None = None) -> Iterator[ClientReturns]:
-        """What each client achieved, one evaluated round after the other.
+        """Yield each client's returns, one evaluated round after the other.
 
         The log of a run with many clients leaves their returns to files, which are read as asked.
 
@@ -195,7 +196,7 @@ class LoadedRun:
 
 
 def load_runs(*directories: Path | str, warn: Warn = warnings.warn) -> list[LoadedRun]:
-    """Loads runs, and every run of comparisons, tunings and the like that finished a round.
+    """Load runs, and every run of comparisons, tunings and the like that finished a round.
 
     Args:
         directories: each holds `config.toml` (a run), or runs.
@@ -265,7 +266,7 @@ def _finite(values: Sequence[float | None]) -> FloatArray:
 
 
 def _position(order: Sequence[str], run: LoadedRun) -> int:
-    """Where a run stands in a plan: by its name, or else by its algorithm."""
+    """Return the place of a run in a plan: by its name, or else by its algorithm."""
     cell = run.path.name.removesuffix(f"-seed{run.seed}")
     places = [order.index(name) for name in (cell, run.label) if name in order]
     return places[0] if places else len(order)
@@ -325,7 +326,7 @@ def _changes(config: Mapping[str, Any], origin: Mapping[str, Any]) -> list[str]:
 def _records(
     log: MetricsLog, done: int, head: str, heads: list[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """What a report needs of each record; what it does not is forgotten at once.
+    """Yield the part of each record that a report needs; the rest is dropped at once.
 
     Args:
         log: where they are.

@@ -1,4 +1,4 @@
-"""How figures look: colours, line weights, and the ranges of axes."""
+"""The style of figures: colours, line weights, and the ranges of axes."""
 
 from __future__ import annotations
 

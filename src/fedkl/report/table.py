@@ -32,7 +32,7 @@ NOTHING = "\N{EN DASH}"
 
 @dataclass(frozen=True)
 class Row:
-    """What one algorithm, or one run, achieved.
+    """The results of one algorithm, or of one run.
 
     Attributes:
         label: what it is called (see `LoadedRun.label`).
@@ -214,7 +214,7 @@ def with_interval(value: Estimate | None) -> str:
 
 
 def rounds_cell(row: Row) -> str:
-    """When the target was reached, and by how many of the seeds if not by all.
+    """Say in which round the target was reached, and by how many of the seeds if not by all.
 
     "never" is about the curve of the algorithm (the IQM over seeds); a seed may still reach it.
     """
@@ -226,7 +226,7 @@ def rounds_cell(row: Row) -> str:
 
 
 def print_table(runs: Sequence[LoadedRun], console: Console, target: float | None = None) -> None:
-    """Prints the results as two tables: what was reached, and what it took."""
+    """Print the results as two tables: what was reached, and what it took."""
     target = target_of(grouped(runs)) if target is None else target
     rows = table(runs, target)
     names = [row.label + ("" if row.finished else " *") for row in rows]

@@ -56,7 +56,7 @@ def clients_of(config: Config) -> dict[str, np.ndarray]:
     named = world.differences.drawn()
     words = {name.removeprefix("world."): x for name, x in to_arrays(params_of(config)).items()}
     # A dict's words come sorted; a world lists what belongs together side by side.
-    order = [word.name for word in world.vocabulary if word.name in words]
+    order = [word.name for word in world.all_parameters if word.name in words]
     words = {word: words[word] for word in order} | words
     return {word: x for word, x in words.items() if word in named or (x != x[:1]).any()}
 

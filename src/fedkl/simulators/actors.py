@@ -21,7 +21,7 @@ before it starts, which shows after a simulator's step. Both sum in the same ord
 
 
 class Actor(NamedTuple):
-    """What one agent acts with: its Gaussian or categorical policy, and how it sees.
+    """An agent's policy: a Gaussian or categorical network, and the scaling of observations.
 
     It acts with NumPy's arrays. Whoever prepares many may first hold JAX's, stacked, in the same
     fields; exploration and seeds come last because they are only known when a job is planned.
@@ -47,7 +47,7 @@ class Actor(NamedTuple):
 
 
 class Networks:
-    """What all agents' networks make of what they see, in all columns.
+    """The networks of all agents, evaluated in all columns.
 
     Each is evaluated by itself, so an agent's output does not depend on who else takes part, nor on
     the columns beside its own.
@@ -91,7 +91,7 @@ class Networks:
         *self._hidden, self._last = zip(products, biases, outputs, strict=True)
 
     def __call__(self, observation: Float[np.ndarray, "n c o"]) -> Float[np.ndarray, "n c a"]:
-        """Means or logits; the next call writes over them."""
+        """Return means or logits; the next call writes over them."""
         seen = subtract(observation, self._centre, self._seen)
         maximum(seen, self._low, out=seen)
         minimum(seen, self._high, out=seen)
@@ -154,7 +154,7 @@ class Actors:
 def draw_noise(
     actor: Actor, random: np.random.Generator, steps: int
 ) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
-    """What to multiply what an agent's network gives by, and what to add."""
+    """Draw the factor and the offset of an agent's outputs, for each step."""
     if actor.deviation is None:
         size = (steps, actor.biases[-1].shape[0])
         # The largest of logits plus Gumbel noise is a sample of their categorical distribution.

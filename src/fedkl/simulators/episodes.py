@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What happened, by row, agent and column. Entries that do not count are zero and false."""
+    """Trajectories by row, agent and column. Entries that do not count are zero and false."""
 
     observation: Float[np.ndarray, "h n c o"]
     action: Shaped[np.ndarray, "h n c *a"]
@@ -63,7 +63,7 @@ class Columns(NamedTuple):
 
 
 def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
-    """Runs the columns of a job side by side, each in a simulator of its own."""
+    """Run the columns of a job side by side, each in a simulator of its own."""
     for simulator in simulators:
         if simulator.agents != len(job.actors):
             raise ValueError(f"{len(job.actors)} actors for {simulator.agents} agents")
@@ -126,7 +126,7 @@ def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
 
 
 class _Ends:
-    """Where the episodes of a job were over, and who takes part in which step."""
+    """The ends of a job's episodes, and the agents that take part in each step."""
 
     def __init__(self, job: Job, observation: Float[np.ndarray, "_ n c o"]) -> None:
         shape = (len(observation) - 1, *observation.shape[1:3])
@@ -147,7 +147,7 @@ class _Ends:
         truncated: Flags,
         following: Float[np.ndarray, "n c o"],
     ) -> bool:
-        """Takes down who ended with a step; returns whether nobody is left."""
+        """Record the agents that ended with a step; return True if none is left."""
         present = self.mask[row, :, c]
         terminated = present & terminated
         truncated = present & truncated & ~terminated

@@ -43,7 +43,7 @@ class Worker:
     """One process with simulators of one kind in it; `open` comes first."""
 
     def __init__(self) -> None:
-        """Starts the process."""
+        """Start the process."""
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         with theirs:
@@ -66,7 +66,7 @@ class Worker:
         self._end = weakref.finalize(self, _end, *mine)
 
     def open(self, recipe: Recipe) -> None:
-        """Makes the first simulator.
+        """Make the first simulator.
 
         Raises:
             UserError: the recipe is wrong in a way that the user can mend.
@@ -104,11 +104,11 @@ class Worker:
         return reply.result
 
     def close(self) -> None:
-        """Ends the process at once: it keeps nothing. A forgotten worker does this by itself."""
+        """End the process at once: it keeps nothing. A forgotten worker does this by itself."""
         self._end()
 
     def _last_words(self) -> str:
-        """Why the process ended, as far as it said."""
+        """Return the last line of the process's log, or its exit code."""
         self.process.kill()
         code = self.process.wait()
         self._log.seek(0)
@@ -142,7 +142,7 @@ class Workers:
         """How many workers came to harm so far."""
 
     def run(self, jobs: Iterable[Job]) -> list[Columns]:
-        """Runs jobs side by side, and returns what comes of them in their order.
+        """Run jobs side by side, and return their results in order.
 
         Raises:
             UserError: the simulator cannot be opened, or an episode was lost again and again.
@@ -165,7 +165,7 @@ class Workers:
             return [worker.process.pid for worker in self._alive]
 
     def close(self) -> None:
-        """Ends all workers, whatever they are doing."""
+        """End all workers, whatever they are doing."""
         self._closed = True
         self._kill()
         self._threads.shutdown(cancel_futures=True)
@@ -178,7 +178,7 @@ class Workers:
                 worker.process.kill()
 
     def _run(self, job: Job, over: threading.Event) -> Columns:
-        """Runs a job as often as it takes.
+        """Run a job as often as it takes.
 
         What the simulator itself reports so often would happen for ever: from then on the job has
         other seeds, which follow from its own, so that the run goes on.
@@ -204,7 +204,7 @@ class Workers:
         )
 
     def _worker(self) -> Worker:
-        """This thread's worker, started if need be."""
+        """Return this thread's worker, started if need be."""
         worker: Worker | None = getattr(self._mine, "worker", None)
         if worker is None:
             worker = Worker()
@@ -219,7 +219,7 @@ class Workers:
         return worker
 
     def _discard(self, counts: bool) -> None:
-        """Ends this thread's worker, which came to harm.
+        """End this thread's worker, which came to harm.
 
         Args:
             counts: whether it is one of those replaced.

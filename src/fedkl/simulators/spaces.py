@@ -25,12 +25,12 @@ class Box(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Entries of an action."""
+        """The number of entries of an action."""
         return len(self.low)
 
     @classmethod
     def unlimited(cls, size: int) -> Box:
-        """Vectors that are left as they are."""
+        """Return a box without limits."""
         return cls((-math.inf,) * size, (math.inf,) * size, (size,))
 
 
@@ -43,11 +43,11 @@ class Numbers(NamedTuple):
     dtype: str = "int64"
 
 
-class Motor:
-    """Turns a policy's vectors, in which [-1, 1] is all that motors can do, into those of a box."""
+class BoxAction:
+    """A map from a policy's vectors, in which [-1, 1] is the full range, into a box."""
 
     def __init__(self, box: Box) -> None:
-        """Entries that the box does not limit on both sides are left as they are."""
+        """Leave entries as they are that the box does not limit on both sides."""
         low, high = (np.asarray(limits, box.dtype) for limits in (box.low, box.high))
         bounded = isfinite(low) & isfinite(high)
         with np.errstate(invalid="ignore"):
@@ -76,8 +76,8 @@ class Motor:
         return scaled if self._shape is None else scaled.reshape(*action.shape[:-1], *self._shape)
 
 
-class Buttons:
-    """Turns a policy's whole numbers, which begin with 0, into those of an environment."""
+class DiscreteAction:
+    """A map from a policy's whole numbers, which begin with 0, to those of an environment."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._start = numbers.first
@@ -88,9 +88,9 @@ class Buttons:
         return (action + self._start if self._start else action).astype(self._dtype, copy=False)
 
 
-def actuator(actions: Box | Numbers) -> Motor | Buttons:
-    """What turns a policy's actions into those of an environment."""
-    return Motor(actions) if isinstance(actions, Box) else Buttons(actions)
+def actuator(actions: Box | Numbers) -> BoxAction | DiscreteAction:
+    """Return the map from a policy's actions to those of an environment."""
+    return BoxAction(actions) if isinstance(actions, Box) else DiscreteAction(actions)
 
 
 OBSERVATIONS = (
@@ -100,8 +100,8 @@ OBSERVATIONS = (
 ACTIONS = "fedkl takes Box actions of real numbers, and Discrete ones"
 
 
-class Sight:
-    """Turns an environment's observations into vectors."""
+class ObservationFlattener:
+    """A map from an environment's observations to vectors."""
 
     def __init__(self, space: spaces.Space[Any], who: str) -> None:
         """Args:
@@ -142,7 +142,7 @@ class Sight:
 
 
 def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
-    """What a policy does in a space.
+    """Return the actions of a space.
 
     Raises:
         UserError: it cannot act there.
@@ -158,8 +158,8 @@ def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
     raise UserError(f"{who} has {kind} actions ({space}), and {ACTIONS}")
 
 
-def acting(space: spaces.Space[Any], who: str) -> Motor | Buttons:
-    """What turns actions into those of a space.
+def actuator_of(space: spaces.Space[Any], who: str) -> BoxAction | DiscreteAction:
+    """Return the map from a policy's actions to those of a space.
 
     Raises:
         UserError: a policy cannot act in it.
@@ -168,7 +168,7 @@ def acting(space: spaces.Space[Any], who: str) -> Motor | Buttons:
 
 
 def _no_vectors(space: spaces.Space[Any]) -> str:
-    """What an observation is, if it is not a vector nor made of vectors."""
+    """Return the kind of an observation that is no vector nor made of vectors; else empty."""
     if isinstance(space, spaces.Box):
         image = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
         return "image" if image else ""

@@ -106,7 +106,7 @@ def alike(family: Family) -> Family:
 
 
 def shaped(family: Family) -> Family:
-    """Agents alike but for a potential in their rewards, which changes no advantage.
+    """Make agents identical but for a potential in their rewards, which changes no advantage.
 
     R_n = R_0 + gamma P Phi_n - Phi_n: the agents differ, and ||B_n||_F = 0 all the same.
     """

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.worlds import draws
-from fedkl.worlds.base import Artist, Continuous, Discrete, SoloWorld, Transition, World
+from fedkl.worlds.base import Continuous, Discrete, Renderer, SoloWorld, Transition, World
 from fedkl.worlds.heterogeneous import Differences
 
 _W = TypeVar("_W", bound=World | SoloWorld)
 
 
 class DistortedParams(NamedTuple):
-    """What is done to a client's actions and observations; None: nothing to anybody's."""
+    """Distortions of a client's actions and observations; None: no client has this one."""
 
     world: PyTree
     """The params of the world inside."""
@@ -84,9 +84,11 @@ class Distorted(World):
 
     def clients(self, n: int, key: PRNGKeyArray) -> DistortedParams:
         """The params of n clients, as the table of the world inside has them."""
-        own = {word.name for word in self.world.words}
-        words = [word for word in self.world.vocabulary if word.name not in own]
-        rows = self.world.drawn(words, n, key, jnp.result_type(float))
+        own = {parameter.name for parameter in self.world.parameters}
+        parameters = [
+            parameter for parameter in self.world.all_parameters if parameter.name not in own
+        ]
+        rows = self.world.drawn(parameters, n, key, jnp.result_type(float))
         inside = self.world.clients(n, key)
         return DistortedParams(inside, **{k: jnp.asarray(row) for k, row in rows.items()})
 
@@ -124,9 +126,9 @@ class Distorted(World):
             observation=_noisy(moved.observation, params.observation_noise, seeing),
         )
 
-    def artist(self, params: DistortedParams) -> Artist:
-        """Who draws the world inside."""
-        inside = self.world.artist(params.world)
+    def renderer(self, params: DistortedParams) -> Renderer:
+        """Return the renderer of the world inside."""
+        inside = self.world.renderer(params.world)
 
         def draw(moment: DistortedState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
             return inside(moment.world, step, total)
@@ -136,8 +138,12 @@ class Distorted(World):
 
 def distorted(world: World) -> World:
     """A world with the wrapper around it that its table asks for, or itself if it asks for none."""
-    own = {word.name for word in world.words}
-    named = {word: draw for word, (_, draw) in world.differences.drawn().items() if word not in own}
+    own = {parameter.name for parameter in world.parameters}
+    named = {
+        parameter: draw
+        for parameter, (_, draw) in world.differences.drawn().items()
+        if parameter not in own
+    }
     if not named:
         return world
     longest = draws.bounds(named["action_delay"])[1] if "action_delay" in named else 0
@@ -155,7 +161,7 @@ def without_table(world: _W) -> _W:
 
 
 def _split(params: DistortedParams, key: PRNGKeyArray, number: int) -> Sequence[PRNGKeyArray]:
-    """Keys; without noise the world inside has the one that it would have alone."""
+    """Split a key; without noise the world inside has the key that it would have alone."""
     quiet = params.action_noise is None and params.observation_noise is None
     return [key] * number if quiet else list(jax.random.split(key, number))
 

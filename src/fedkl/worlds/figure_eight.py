@@ -17,7 +17,7 @@ from fedkl.simulators.base import Recipe
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
 from fedkl.simulators.figure_eight.simulation import OBSERVATIONS, STEP, checked_network
-from fedkl.worlds.base import Artist, Continuous, SharedWorld, register_world
+from fedkl.worlds.base import Continuous, Renderer, SharedWorld, register_world
 
 if TYPE_CHECKING:
     from fedkl.simulators.figure_eight.environment import FigureEightEnv
@@ -80,8 +80,8 @@ class FigureEight(SharedWorld):
             {"placement": self.placement, "network": str(network), "horizon": self.horizon},
         )
 
-    def artist(self, params: PyTree) -> Artist:
-        """Draws what `Simulation.picture` gives."""
+    def renderer(self, params: PyTree) -> Renderer:
+        """Return a function that draws the numbers of `Simulation.picture`."""
         from fedkl.simulators.figure_eight.renderer import FigureEightPicture
 
         picture = FigureEightPicture(networks.read(checked_network(self.network)), self.placement)

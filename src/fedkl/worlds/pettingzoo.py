@@ -14,14 +14,14 @@ from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.base import SharedWorld, register_world
-from fedkl.worlds.wrapped_env import Examined, read_arguments
+from fedkl.worlds.wrapped_env import WrappedEnv, read_arguments
 
 if TYPE_CHECKING:
     from fedkl.simulators.pettingzoo import Facts
 
 
 @register_world
-class PettingZoo(Examined, SharedWorld):
+class PettingZoo(WrappedEnv, SharedWorld):
     """A module's `parallel_env`; every agent is a client, in the order of `possible_agents`.
 
     Continuous actions lie in [-1, 1], which are the environment's own limits. An agent that is gone
@@ -73,7 +73,7 @@ class PettingZoo(Examined, SharedWorld):
 
     @property
     def facts(self) -> Facts:
-        """What was seen of the environment."""
+        """Spaces, limit and agents of the environment."""
         return _examined(self.module, self.arguments)
 
 

@@ -2,7 +2,7 @@
 
 In each, clients differ by a shift that is spaced evenly over [-spread, spread] and averages to
 zero, so the best common policy is that of the unshifted client (unless `PointTarget.stiffness`
-makes some clients care more than others). A config may draw the words by itself instead.
+makes some clients care more than others). A config may draw the parameters by itself instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from fedkl.core.settings import setting
 from fedkl.worlds.base import Continuous, Discrete, Transition, World, register_world
 from fedkl.worlds.heterogeneous import Rows
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.parameters import Parameter
 
 CHAIN_LENGTH = 4
 _SPREAD_HELP = "how far clients differ; 0 makes them all alike"
@@ -46,16 +46,16 @@ class Bandit(World):
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Discrete] = Discrete(3)
     horizon: ClassVar[int] = 1
-    words: ClassVar[tuple[Word, ...]] = (
-        Word("means", (0.0, 0.5, 1.0), help="the mean reward of each arm"),
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("means", (0.0, 0.5, 1.0), help="the mean reward of each arm"),
     )
     params: ClassVar[type] = BanditParams
 
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
     noise: float = setting(0.1, "standard deviation of an arm's reward", low=0.0)
 
-    def alike(self, n: int) -> Rows:
-        """The tilted means of n clients."""
+    def default_rows(self, n: int) -> Rows:
+        """Return the tilted means of n clients."""
         tilt = jnp.asarray([1.0, 0.0, -1.0])
         means = jnp.asarray([0.0, 0.5, 1.0]) + _shifts(n, self.spread)[:, None] * tilt
         return {"means": np.asarray(means)}
@@ -97,9 +97,9 @@ class PointTarget(World):
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Continuous] = Continuous(1)
     horizon: ClassVar[int] = 1
-    words: ClassVar[tuple[Word, ...]] = (
-        Word("target", 0.5, help="the action that the client wants"),
-        Word("stiffness", 1.0, 0.0, help="how much it minds another"),
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("target", 0.5, help="the action that the client wants"),
+        Parameter("stiffness", 1.0, 0.0, help="how much it minds another"),
     )
     params: ClassVar[type] = PointParams
 
@@ -112,8 +112,8 @@ class PointTarget(World):
         static=True,
     )
 
-    def alike(self, n: int) -> Rows:
-        """Targets spaced evenly around the centre, stiffness spaced geometrically around 1."""
+    def default_rows(self, n: int) -> Rows:
+        """Space targets evenly around the centre, and stiffness geometrically around 1."""
         rows = {"target": np.asarray(self.centre + _shifts(n, self.spread))}
         if self.stiffness != 1:
             rows["stiffness"] = np.asarray(self.stiffness ** _shifts(n, 0.5))
@@ -134,7 +134,7 @@ class PointTarget(World):
 
 
 class ChainParams(NamedTuple):
-    """What each step brings, and what arriving at the end brings on top."""
+    """The reward of each step, and that of arriving at the end on top."""
 
     step_reward: Float[Array, "*n"]
     end_reward: Float[Array, "*n"]
@@ -154,16 +154,16 @@ class Chain(World):
     observation_size: ClassVar[int] = CHAIN_LENGTH + 1
     actions: ClassVar[Discrete] = Discrete(2)
     horizon: ClassVar[int] = 200
-    words: ClassVar[tuple[Word, ...]] = (
-        Word("step_reward", -0.1, help="what each step brings"),
-        Word("end_reward", 1.0, help="what arriving at the end brings on top"),
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("step_reward", -0.1, help="what each step brings"),
+        Parameter("end_reward", 1.0, help="what arriving at the end brings on top"),
     )
     params: ClassVar[type] = ChainParams
 
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
 
-    def alike(self, n: int) -> Rows:
-        """The rewards of n clients."""
+    def default_rows(self, n: int) -> Rows:
+        """Return the rewards of n clients."""
         shifts = _shifts(n, self.spread)
         return {
             "step_reward": np.asarray(jnp.full_like(shifts, -0.1)),

@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from fedkl.core.settings import setting
-from fedkl.worlds.base import Artist, Continuous, Transition, World, register_world
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.base import Continuous, Renderer, Transition, World, register_world
+from fedkl.worlds.parameters import Parameter
 from fedkl.worlds.reacher_params import (
-    FINGERTIP_WORDS,
+    FINGERTIP_PARAMETERS,
     NEAREST,
+    PARAMETERS,
     REACH,
-    WORDS,
     ReacherParams,
     check_boxes,
     squares,
@@ -105,17 +105,17 @@ class Reacher(World):
     )
 
     @property
-    def words(self) -> tuple[Word, ...]:
-        """What may differ: where fingertips start only where arms start anywhere."""
-        return WORDS if self.arm == "stretched" else (*WORDS, *FINGERTIP_WORDS)
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters; where fingertips start is one only if arms start anywhere."""
+        return PARAMETERS if self.arm == "stretched" else (*PARAMETERS, *FINGERTIP_PARAMETERS)
 
     def boxes(self, number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
-        """Squares of the field in which targets spawn, or the fingertip starts."""
+        """Return squares of the field in which targets spawn, or the fingertip starts."""
         return dict(zip(self.box_ends, squares(number), strict=True))
 
     @property
     def box_ends(self) -> tuple[str, str]:
-        """The words that `initial_state` stands for: lower and upper corners of boxes."""
+        """The parameters that `initial_state` stands for: lower and upper corners of boxes."""
         what = "target" if self.arm == "stretched" else "fingertip"
         return f"{what}_low", f"{what}_high"
 
@@ -173,7 +173,7 @@ class Reacher(World):
         action: Float[Array, " 2"],
         key: PRNGKeyArray,
     ) -> Transition:
-        """Adds the client's noise to the action, and moves the arm for 0.02 s."""
+        """Add the client's noise to the action, and move the arm for 0.02 s."""
         noise = jax.random.normal(key, (2,), params.action_noise.dtype)
         action = action + params.action_offset + params.action_noise * noise
         gap_x, gap_y = _gap(state)
@@ -197,9 +197,9 @@ class Reacher(World):
 
         return legend("where its targets are" if self.arm == "stretched" else "where it starts")
 
-    def artist(self, params: ReacherParams) -> Artist:
-        """Draws the arm, the target, and the box in which this client's targets spawn, or its
-        fingertip starts."""
+    def renderer(self, params: ReacherParams) -> Renderer:
+        """Return a function that draws the arm, the target, and the box in which this client's
+        targets spawn, or its fingertip starts."""
         from fedkl.worlds import reacher_renderer
 
         box = (params.target_low, params.target_high)

@@ -1,4 +1,4 @@
-"""How the Reacher looks from above."""
+"""The Reacher drawn from above."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _direction(angle: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=64)
 def _background(box: tuple[float, float, float, float] | None) -> Canvas:
-    """What stays the same through an episode."""
+    """Draw the part that stays the same through an episode."""
     canvas = Canvas((_SIZE, _SIZE), (-_FIELD, -_FIELD), _SIZE / (2 * _FIELD))
     canvas.circle((0, 0), REACH + 0.001, _RIM)
     canvas.circle((0, 0), REACH - 0.001, _GROUND)

@@ -18,7 +18,7 @@ LONGEST = 1_000_000
 
 @runtime_checkable
 class Facts(Protocol):
-    """What was seen."""
+    """Spaces and time limit of an environment, found by making it once."""
 
     @property
     def observation_size(self) -> int:
@@ -26,14 +26,14 @@ class Facts(Protocol):
 
     @property
     def actions(self) -> Box | Numbers:
-        """What an action is."""
+        """The action space."""
 
     @property
     def limit(self) -> int | None:
         """Steps in an episode, if the environment says."""
 
 
-class Examined(HostedWorld):
+class WrappedEnv(HostedWorld):
     """A world whose spaces and time limit are what an environment says."""
 
     horizon: int = setting(
@@ -55,7 +55,7 @@ class Examined(HostedWorld):
     )
 
     def __post_init__(self) -> None:
-        """Looks the environment up, and its time limit if no other is given."""
+        """Look up the environment, and its time limit if no other is given."""
         limit = self.facts.limit
         if self.horizon:
             return
@@ -74,7 +74,7 @@ class Examined(HostedWorld):
     @property
     @abstractmethod
     def facts(self) -> Facts:
-        """What was seen."""
+        """Spaces and time limit of the environment."""
 
     @property
     def observation_size(self) -> int:
@@ -100,7 +100,7 @@ class Examined(HostedWorld):
 
 
 def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:
-    """Names and values; a value is TOML, or else a plain string.
+    """Read names and values; a value is TOML, or else a plain string.
 
     Args:
         entries: each of the form `name=value`.

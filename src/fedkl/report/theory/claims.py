@@ -27,7 +27,7 @@ _CLASSES = {
 
 
 def of_the_paper(claim: Claim) -> bool:
-    """Whether the paper makes a claim; the others are ours, or answer a question it leaves."""
+    """Return True if the paper makes a claim; the others are ours or answer its questions."""
     return claim.source not in ("ours", "its converse")
 
 
@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many of the claims hold, in a phrase: "7 hold and 2 are false"."""
+    """Count the claims by outcome, in a phrase: "7 hold and 2 are false"."""
     counts = Counter(result.outcome for result in results)
     if len(counts) == 1 and len(results) > 1:
         return f"all {_WORDS[next(iter(counts))][1]}"
@@ -57,7 +57,7 @@ def tally(results: Sequence[Result]) -> str:
 
 
 def by_name(results: Sequence[Result]) -> str:
-    """What became of each claim, by its source: "Theorem 1 holds and Corollary 1 is false"."""
+    """List the outcomes of claims by source: "Theorem 1 holds and Corollary 1 is false"."""
     phrases = []
     for outcome, words in _WORDS.items():
         names = [result.claim.source for result in results if result.outcome == outcome]
@@ -67,7 +67,7 @@ def by_name(results: Sequence[Result]) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence as a list: "a, b and c"."""
+    """Join parts of a sentence as a list: "a, b and c"."""
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 

@@ -38,7 +38,7 @@ _LEAST_RATIO = 0.01  # what is further left in the figure of Corollary 1 is all 
 
 @dataclass(frozen=True)
 class _Line:
-    """How an algorithm is drawn, the same in every figure."""
+    """The line of an algorithm, the same in every figure."""
 
     label: str
     colour: str
@@ -47,7 +47,7 @@ class _Line:
 
     @property
     def style(self) -> dict[str, Any]:
-        """What matplotlib wants to know."""
+        """Arguments of matplotlib's `plot`."""
         return {"label": self.label, "color": self.colour, "ls": self.dashes, "lw": self.width}
 
 
@@ -66,7 +66,7 @@ _LINES = {
 
 
 def draw_theory(results: Sequence[Result], studies: Studies) -> dict[str, Picture]:
-    """Draws every figure of the page; names begin with `theory_`."""
+    """Draw every figure of the page; names begin with `theory_`."""
     with matplotlib_style():
         drawings = {f"theory_movement_{m.setting.name}": _movement(m) for m in studies.movements}
         for found in studies.improvements:

@@ -31,7 +31,7 @@ def write_theory_report(
     show: Callable[[str], None] = lambda line: None,
     sizes: Sizes | None = None,
 ) -> Path:
-    """Writes `theory.html`, its numbers as `theory.json`, and its figures into `figures/`.
+    """Write `theory.html`, its numbers as `theory.json`, and its figures into `figures/`.
 
     Nothing else in the directory is touched, so it may be that of a run.
 
@@ -94,7 +94,7 @@ def write_theory_report(
 
 
 def _command(directory: Path, families: int, seed: int) -> str:
-    """What makes the page again."""
+    """Return the command that makes the page again."""
     return f"fedkl theory report {typed(directory)} --families {families} --seed {seed}"
 
 
@@ -106,7 +106,7 @@ def _figures(pictures: Mapping[str, Picture], beginning: str) -> Html:
 
 
 def answer(results: Sequence[Result], studies: Studies) -> str:
-    """How the claims fared, who moves, and how far that leads."""
+    """Summarise the outcomes of the claims, who moves, and how far that leads."""
     main = main_results(results)
     ours = [r for r in results if r.claim.source == "ours"]
     others = [r for r in results if r not in main and r not in ours]
@@ -128,7 +128,7 @@ def answer(results: Sequence[Result], studies: Studies) -> str:
 
 
 def notes(results: Sequence[Result]) -> list[str]:
-    """What does not agree with the documentation, or was too little to tell."""
+    """List claims that disagree with the documentation, or were checked on too few families."""
     said = []
     if wrong := [r.claim.name for r in results if r.contradicts]:
         said.append(f"This contradicts docs/theory.md: {', '.join(wrong)}.")
@@ -150,14 +150,14 @@ def _shares_beyond(studies: Studies, objective: str) -> list[float]:
 
 
 def drawn(families: int) -> str:
-    """How many families, in words."""
+    """Return the number of families as text."""
     return "1 random family" if families == 1 else f"{families:,} random families"
 
 
 def method(
     families: int, seed: int, found: Studies, versions: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """Terms and their definitions."""
+    """Return terms and their definitions."""
     sizes = found.sizes
     last = ", ".join(f"{name} {rounds}" for name, rounds in sizes.rounds.items())
     ceilings = " and ".join(
@@ -235,7 +235,7 @@ def method(
 def record(
     results: Sequence[Result], studies: Studies, examples: Sequence[Example]
 ) -> dict[str, Any]:
-    """Everything that the table, the figures and the examples show."""
+    """Return all numbers of the table, the figures and the examples."""
     slopes = studies.slopes
     return {
         "claims": [_claim(result) for result in results],

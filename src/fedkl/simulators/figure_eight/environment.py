@@ -92,16 +92,16 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
-        """Puts every vehicle to its start, at rest. The same seed gives the same episode."""
+        """Put every vehicle to its start, at rest. The same seed gives the same episode."""
         if seed is not None or self._random is None:
             self._random = np.random.default_rng(seed)
-        words = tuple(int(word) for word in self._random.integers(2**32, size=4))
+        key_data = tuple(int(word) for word in self._random.integers(2**32, size=4))
         if self._worker is None:
             self._worker = Worker()
             self._ask("open", tuple(self._recipe))
         self.agents = list(self.possible_agents)
         self._time = 0
-        observation = self._ask("reset", Seed(words))
+        observation = self._ask("reset", Seed(key_data))
         return self._each(observation), {agent: {} for agent in self.agents}
 
     def step(
@@ -144,7 +144,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         return self._picture.draw(x, speeds, caption)
 
     def close(self) -> None:
-        """Ends the simulator's process."""
+        """End the simulator's process."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None

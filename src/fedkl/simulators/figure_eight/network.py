@@ -61,11 +61,11 @@ class Network:
         return self.lanes[-1].start + self.lanes[-1].length
 
     def coordinate(self, edge: str, position: float) -> float:
-        """Metres along the loop of a position on an edge."""
+        """Return the metres along the loop of a position on an edge."""
         return next(lane.start for lane in self.lanes if lane.edge == edge) + position
 
     def points(self, x: float | Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n 2"]:
-        """Where in the plane the coordinates along the loop lie."""
+        """Return the points of the plane at coordinates along the loop."""
         at, points = self._polyline
         x = np.mod(x, self.length)
         return np.stack([np.interp(x, at, points[:, i]) for i in (0, 1)], axis=-1)

@@ -1,4 +1,4 @@
-"""How the figure-eight looks from above.
+"""The figure-eight drawn from above.
 
 A car's colour is its speed. Who drives it is told without colour: an autonomous vehicle has a
 thick outline and a white dot on its roof.

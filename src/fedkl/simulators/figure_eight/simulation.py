@@ -116,7 +116,7 @@ class Simulation:
         self._start_sumo(math.ceil(horizon * STEP * _TOP_SPEED / self._length) + 2)
 
     def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n 6"]:
-        """Puts every vehicle to its start, at rest; clients share the road, so without params."""
+        """Put every vehicle to its start, at rest; clients share the road, so without params."""
         vehicle = self._sumo.vehicle
         # After a crash, whoever is being teleported is not on the road.
         for name in (*vehicle.getIDList(), *vehicle.getTeleportingIDList()):
@@ -136,7 +136,7 @@ class Simulation:
         return self._observe()
 
     def step(self, actions: Float[np.ndarray, "n 1"]) -> Step:
-        """Accelerates every vehicle for 0.1 s; `actions` in m/s^2 are clipped to [-3, 3]."""
+        """Accelerate every vehicle for 0.1 s; `actions` in m/s^2 are clipped to [-3, 3]."""
         gain, crashed = self._drive(actions[:, 0].tolist())
         return Step(self._observe(), gain, crashed)
 
@@ -203,7 +203,7 @@ class Simulation:
         return np.array(self.x + self.speeds, np.float32)
 
     def close(self) -> None:
-        """Ends SUMO's simulation, so that the process can have another."""
+        """End SUMO's simulation, so that the process can have another."""
         self._sumo.close()
 
     def _leader_beyond(self, name: str) -> tuple[float, float]:
@@ -275,7 +275,7 @@ def checked_network(network: str) -> Path:
 
 
 def reward(speeds: list[float]) -> float:
-    """How near all vehicles are to 20 m/s: 1 if all drive it, 0 if all stand (or worse).
+    """The reward: 1 if all vehicles drive 20 m/s, 0 if all stand (or worse).
 
     Example:
         >>> reward([5.0] * 14)
@@ -301,7 +301,7 @@ def _crossings_ahead(network: networks.Network) -> list[float]:
 
 
 def _picker(numbers: Sequence[int]) -> Callable[[list[float]], tuple[float, ...]]:
-    """What takes these entries of a list, in this order."""
+    """Return a function that takes these entries of a list, in this order."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple(values[i] for i in numbers)

@@ -1,4 +1,4 @@
-"""What a word of an environment stands for."""
+"""Quantities of an environment that a parameter may set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALL = 1e-3
 
 
 RAW = ("make.", "attribute.", "model.")
-"""What the names of things begin with that no word is for: arguments of the environment's
+"""What the names of things begin with that no parameter is for: arguments of the environment's
 constructor, its attributes, and arrays of its MuJoCo model."""
 
 

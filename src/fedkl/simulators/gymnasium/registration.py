@@ -16,14 +16,14 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.base import in_a_line
+from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 """What environments of a module need of ours."""
 
 
 def find(id: str) -> EnvSpec:
-    """What is registered under an id; `module:id` imports the module first.
+    """Return the registration of an id; `module:id` imports the module first.
 
     Raises:
         UserError: nothing is.
@@ -42,7 +42,7 @@ def find(id: str) -> EnvSpec:
 
 
 def is_clean(spec: EnvSpec) -> bool:
-    """Whether an environment is known to keep nothing of the episodes before, nor to truncate.
+    """Return True if an environment is known to keep nothing of past episodes, nor to truncate.
 
     Wrappers of its registration may do either.
     """
@@ -97,7 +97,7 @@ def _module_of(spec: EnvSpec) -> str:
 
 
 def _meant(name: str) -> str:
-    """What somebody may have meant."""
+    """Suggest ids that are close to a name."""
     by_lower = {id.lower(): id for id in gymnasium.registry}
     close = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
     if not close:
@@ -114,7 +114,7 @@ def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
             f"world.id: the environment {spec.id} needs {package}; install it with "
             f"`pip install -e '.[{extra}]'`"
         )
-    return f"world.id: the environment {spec.id} cannot be made: {in_a_line(error)}"
+    return f"world.id: the environment {spec.id} cannot be made: {one_line(error)}"
 
 
 def _imported(package: str) -> Any:

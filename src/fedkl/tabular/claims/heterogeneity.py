@@ -51,7 +51,7 @@ def _negative_potential(sample: Sample) -> Finding:
 
 
 def _own_step_improves(sample: Sample) -> BoolArray:
-    """Whether agent n's own small improvement pi (1 + t A_n) raises the global return. [F, D, N]"""
+    """True if agent n's own small improvement pi (1 + t A_n) raises the global return. [F, D, N]"""
     at = sample.at
     t = 0.1 / np.maximum(at.largest_advantage, _MARGIN)
     rise = _along_advantage(at, t).global_return - at.expected_return[..., None]
