@@ -51,7 +51,7 @@ def test_the_field_has_a_box_for_each_place():
 def test_clients_that_are_alike_have_no_panel():
     found, figure = labels({"gravity": np.ones(4)})
     assert found == []
-    assert "all clients are alike" in [text.get_text() for text in figure.texts]
+    assert "all clients are identical" in [text.get_text() for text in figure.texts]
 
 
 def test_the_same_clients_give_the_same_file(tmp_path):

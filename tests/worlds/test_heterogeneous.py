@@ -92,7 +92,7 @@ def test_boxes_cut_the_range_of_every_entry(cls):
 
 def test_a_simulator_has_no_words_but_its_own():
     with pytest.raises(
-        UserError, match=r"action_noise is not a parameter of test-host; it has: init"
+        UserError, match=r"action_noise is not a parameter of test-host; available: init"
     ):
         clients(Host, action_noise=0.1)
     assert [parameter.name for parameter in Host().all_parameters] == [
@@ -104,3 +104,19 @@ def test_a_simulator_has_no_words_but_its_own():
 def test_an_entry_whose_range_is_turned_round_is_refused(cls):
     with pytest.raises(UserError, match="client 0 would have initial_low = 2, above its initial"):
         clients(cls, initial_low=[[0.5, 2.0]])
+
+
+def test_former_names_still_work():
+    with pytest.warns(DeprecationWarning, match=r"`words` of .*Former is called `parameters` now"):
+
+        class Former(Host):
+            words: ClassVar = (Parameter("mass", 2.0),)
+
+    assert [parameter.name for parameter in Former().parameters] == ["mass"]
+    with pytest.warns(DeprecationWarning, match="`artist` of .* is called `renderer` now"):
+
+        class Drawn(Host):
+            def artist(self, params):
+                return lambda moment, step, total: np.zeros((1, 1, 3), np.uint8)
+
+    assert Drawn().renderer(None)(None, 0, 0.0).shape == (1, 1, 3)

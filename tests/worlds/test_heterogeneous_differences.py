@@ -103,10 +103,15 @@ def test_a_probes_word_takes_the_place_of_its_spread():
         (
             CartPole,
             {"gravty": 3},
-            "world.clients.gravty is not a parameter of cartpole (did you mean gravity?); it has: "
+            "world.clients.gravty is not a parameter of cartpole (did you mean gravity?); "
+            "available: "
             "action_delay, force_mag, gravity, initial_high",
         ),
-        (Pendulum, {"colour": 3}, "world.clients.colour is not a parameter of pendulum; it has: "),
+        (
+            Pendulum,
+            {"colour": 3},
+            "world.clients.colour is not a parameter of pendulum; available: ",
+        ),
         (
             CartPole,
             {"action_noise": 0.1},

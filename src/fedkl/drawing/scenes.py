@@ -12,7 +12,7 @@ import numpy as np
 from fedkl.drawing.canvas import INK, MUTED, Canvas, Colour, Frame, require_pillow
 
 Legend = Sequence[tuple[str, Colour]]
-"""What colours mean: a few words, and the colour."""
+"""Labels of colours: a few words, and the colour."""
 
 _GAP = 8
 _HEADING, _LINE, _CAPTION = 34, 22, 22  # heights in pixels

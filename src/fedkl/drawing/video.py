@@ -132,13 +132,13 @@ def _raw(frames: Iterable[Frame]) -> Iterator[bytes]:
 
 def _run(options: list[str], frames: Iterable[bytes]) -> None:
     """Run ffmpeg to its end; kill it if a frame does not come."""
-    # Its words go to a file: a pipe that nobody reads while frames are written could fill up.
-    with tempfile.TemporaryFile() as words:
+    # Its messages go to a file: a pipe that is not read while frames are written could fill up.
+    with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
             [_ffmpeg(), "-v", "error", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=words,
+            stderr=messages,
             start_new_session=True,  # Ctrl-C is for us, who then end it
         )
         assert process.stdin is not None
@@ -147,14 +147,14 @@ def _run(options: list[str], frames: Iterable[bytes]) -> None:
                 try:
                     process.stdin.write(frame)
                 except BrokenPipeError:
-                    break  # it ended early; its exit code and its words tell why
+                    break  # it ended early; its exit code and its messages tell why
             process.communicate()
         finally:
             process.kill()
             process.communicate()
         if process.returncode:
-            words.seek(0)
-            said = words.read().decode(errors="replace").strip()
+            messages.seek(0)
+            said = messages.read().decode(errors="replace").strip()
             # The first line is the cause; each starts with the part of ffmpeg that speaks.
             cause = re.sub(r"^\[[^]]*\] *", "", said.partition("\n")[0])
             code = f"ffmpeg ended with code {process.returncode}"

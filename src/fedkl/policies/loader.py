@@ -33,7 +33,7 @@ class _Settings(NamedTuple):
 
     clients: int
     statistics: str
-    """Who keeps those of observations: federated, local or none."""
+    """Keeper of those of observations: federated, local or none."""
     personal: str
     """The part of the policy that each client keeps, or none."""
     clip: float

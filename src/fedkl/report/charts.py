@@ -87,7 +87,7 @@ class _Content(NamedTuple):
     lines: Sequence[Line]
     dashed: Sequence[Line]
     references: Sequence[Line]
-    """What the others are seen against, in every panel."""
+    """References to compare with, in every panel."""
 
     @property
     def together(self) -> bool:

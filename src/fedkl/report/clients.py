@@ -44,7 +44,7 @@ class Clients(NamedTuple):
     parameters: Mapping[str, Array]
     """By parameter, a row for each client."""
     nominal: Mapping[str, Any]
-    """What a parameter is where nobody says otherwise; not known of every parameter."""
+    """Nominal values, as far as they are known."""
     field: Field | None = None
 
 
@@ -69,7 +69,7 @@ def _figure(clients: Clients) -> Figure:
     panels = len(differing) + (clients.field is not None)
     if panels == 0:
         figure = Figure(figsize=(5.4, 1.2), layout="constrained")
-        figure.text(0.5, 0.4, "all clients are alike", ha="center", color=MUTED)
+        figure.text(0.5, 0.4, "all clients are identical", ha="center", color=MUTED)
     elif panels == 1 and clients.field is None:
         figure = Figure(figsize=(6.2, 2.3), layout="constrained")
         ((parameter, rows),) = differing.items()

@@ -13,7 +13,7 @@ from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.statistics import FloatArray, IntArray, final_window, iqm
 
 MOST_POINTS = 200  # of a curve in a figure
-MOST_DRAWN = 12  # groups in the figures: more nobody can tell apart
+MOST_DRAWN = 12  # groups in the figures: more cannot be told apart
 Series = str | Callable[[LoadedRun], FloatArray]
 
 

@@ -38,7 +38,7 @@ def shown(config: Mapping[str, Any], key: str) -> str:
 
 _ALGORITHM, _WORLD = "algorithm.name", "world.name"
 _NO_DIFFERENCE = ("seed", "preset", "plugins", "tuned_on", "checkpoint.")
-"""What says nothing about results, or is what runs of one group differ in; groups end in a dot."""
+"""Settings without influence on results, or that differ within a group; groups end in a dot."""
 ALONE, CENTRALISED = REFERENCES = ("each alone", "centralised")
 _LONG = 40
 """Characters of a value beyond which a label has its number instead."""

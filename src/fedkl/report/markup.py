@@ -168,8 +168,8 @@ def made_by(command: str, packages: Sequence[str]) -> Html:
 
 
 def typed(directory: Path) -> str:
-    """A directory as it was typed; of an absolute path only its name, because where on a machine
-    it lies is nobody's business."""
+    """Return a directory as it was typed; of an absolute path only its name, which tells nothing of
+    the machine."""
     return shlex.quote(directory.name if directory.is_absolute() else str(directory))
 
 

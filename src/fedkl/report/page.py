@@ -50,7 +50,7 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
-_MOST_NAMED = 8  # groups, directories and the like in a row; more nobody reads
+_MOST_NAMED = 8  # groups, directories and the like in a row; more are not read
 _MOST_SEEDS = 20
 _WIDE = ("learning_curves",)
 _WITHOUT = {

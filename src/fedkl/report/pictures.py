@@ -240,7 +240,7 @@ def _svg_and_png(figure: Figure) -> tuple[str, bytes]:
 
 
 def _slim(svg: str) -> str:
-    """The same picture in fewer letters: nobody sees a hundredth of a point."""
+    """The same picture in fewer letters: a hundredth of a point is invisible."""
 
     def path(found: re.Match[str]) -> str:
         rounded = re.sub(

@@ -27,7 +27,7 @@ from fedkl.training.records import require_sensible
 
 Warn = Callable[[str], object]
 _LARGEST = 1e150
-"""What is larger counts as infinite: its square is, and so may be sums and the ends of axes."""
+"""Larger numbers count as infinite: their squares are, and so may be sums and the ends of axes."""
 _UNUSED = {"averaging", "clients", "heterogeneity", "selected"}
 """Of a record: long lists, which a report over many runs cannot keep in memory."""
 
@@ -309,7 +309,7 @@ def _newest(run: RunDirectory) -> tuple[int, dict[str, Any]]:
             said = checkpoint_files.metadata(file)
             return file.round, {n: json.loads(said[n]) for n in ("config", "rounds", "log")}
         except (DamagedError, GoneError, KeyError, ValueError, RecursionError):
-            continue  # whoever goes on from it will say so; a report does without
+            continue  # resuming from it will say so; a report does without
     return 0, {}
 
 

@@ -58,7 +58,7 @@ _NAMED = {
 }
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in _NAMED.items()}
 
-# Kept in a context while drawing and saving, so that nobody else's figures change. A fixed salt
+# Kept in a context while drawing and saving, so that other figures do not change. A fixed salt
 # makes the ids inside the SVG, and so the whole file, the same every time.
 RC: Any = {
     "svg.hashsalt": "fedkl",

@@ -23,8 +23,8 @@ before it starts, which shows after a simulator's step. Both sum in the same ord
 class Actor(NamedTuple):
     """An agent's policy: a Gaussian or categorical network, and the scaling of observations.
 
-    It acts with NumPy's arrays. Whoever prepares many may first hold JAX's, stacked, in the same
-    fields; exploration and seeds come last because they are only known when a job is planned.
+    It acts with NumPy's arrays. While many are prepared, the fields may hold JAX's, stacked;
+    exploration and seeds come last because they are only known when a job is planned.
     """
 
     weights: tuple[Float[Any, "_in _out"], ...]
@@ -35,7 +35,7 @@ class Actor(NamedTuple):
     centre: Float[Any, " o"]
     """Subtracted from observations."""
     scale: Float[Any, " o"]
-    """What they are divided by then."""
+    """The divisor after that."""
     clip: float | Float[Any, ""]
     """The limit of the result."""
     exploration: float | Float[Any, ""] = 0.0
@@ -43,7 +43,7 @@ class Actor(NamedTuple):
     seeds: tuple[Seed, ...] = ()
     """Of the noise on its actions, one for each column of the job."""
     temperature: float | Float[Any, ""] = 1.0
-    """What logits are divided by; 0 takes the most probable of discrete actions."""
+    """The divisor of logits; 0 takes the most probable of discrete actions."""
 
 
 class Networks:

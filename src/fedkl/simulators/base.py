@@ -94,7 +94,7 @@ class Outcomes(NamedTuple):
     rewards: list[Any]
     """Of each of the columns, as `Step` has it."""
     ended: list[tuple[int, Flags, Flags]]
-    """Columns in which anybody's episode ended: which, and terminated and truncated as in `Step`.
+    """Columns in which an agent's episode ended: which, and terminated and truncated as in `Step`.
     In most steps there are none, and the others cost nothing."""
 
 
@@ -169,11 +169,11 @@ class Reply(NamedTuple):
 
     result: Any
     mistake: str | None = None
-    """What the user can mend."""
+    """A mistake that the user can mend."""
     harm: str | None = None
-    """What a fresh worker may do better."""
+    """A failure that a fresh worker may not have."""
     defect: str | None = None
-    """The traceback of what nobody should see."""
+    """The traceback of an error of ours."""
 
 
 def environment_error(who: str, error: Exception, step: int) -> UserError:

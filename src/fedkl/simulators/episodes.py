@@ -13,7 +13,7 @@ from fedkl.simulators.base import Flags, Lockstep, Seed, Simulator, step_each
 
 
 class Job(NamedTuple):
-    """Columns to be run. Whoever runs them, and however often, they come out the same.
+    """Columns to be run. They come out the same wherever and however often they are run.
 
     A column is an episode from its start to its end, or, with `refill`, as many episodes as fill
     it, one after the other. It is a function of its own seed, the actors and the params alone:
@@ -46,15 +46,15 @@ class Columns(NamedTuple):
     action: Shaped[np.ndarray, "h n c *a"]
     reward: Float[np.ndarray, "h n c"]
     terminated: Bool[np.ndarray, "h n c"]
-    """Where an agent's episode truly ended with that step."""
+    """True where an agent's episode truly ended with that step."""
     truncated: Bool[np.ndarray, "h n c"]
-    """Where a limit of the simulator's own cut it off with that step."""
+    """True where a limit of the simulator's own cut it off with that step."""
     mask: Bool[np.ndarray, "h n c"]
-    """Which steps an agent took part in."""
+    """True for the steps that an agent took part in."""
     last_observation: Float[np.ndarray, "n c o"]
     """After the last step of each column."""
     after: Float[np.ndarray, "h n c o"] | None
-    """What was observed after a step that is truncated; None if none is."""
+    """The observation after a step that is truncated; None if none is."""
     pictures: Float[np.ndarray, "f p"] | None
 
     def returns(self) -> Float[np.ndarray, "n c"]:
@@ -162,7 +162,7 @@ class _Ends:
         return bool(gone[present].all())
 
     def next_seed(self, row: int, c: int) -> Seed:
-        """Everybody takes part again, in an episode that has this seed."""
+        """Let all agents take part again, in an episode that has this seed."""
         self.mask[row + 1 : self._job.lengths[c], :, c] = True
         self._begun[c] += 1
         return self._job.seeds[c].fold(2, self._begun[c])

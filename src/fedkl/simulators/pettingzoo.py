@@ -1,4 +1,4 @@
-"""Any PettingZoo environment whose agents act at once and are alike, as a simulator."""
+"""Any PettingZoo environment whose agents act at once and are of one kind, as a simulator."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
     """Make an environment once, and read its spaces and agents.
 
     Raises:
-        UserError: it cannot be made here, names no agents, or they are not alike.
+        UserError: it cannot be made here, names no agents, or they are not of one kind.
     """
     env, who = make(module, arguments), f"world.module: the environment {module}"
     if not (agents := list(getattr(env, "possible_agents", None) or ())):

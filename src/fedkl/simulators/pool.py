@@ -32,9 +32,9 @@ from fedkl.simulators.base import (
 from fedkl.simulators.episodes import Columns, Job
 
 ATTEMPTS = 10
-"""How often one job may come to harm before it is given up."""
+"""Failures of one job after which it is given up."""
 STUBBORN = 5
-"""How often a simulator may report harm in one job before the job gets other seeds."""
+"""Failures that a simulator reports in one job after which the job gets other seeds."""
 STARTING = 60.0
 """Seconds that a process may take to import what it needs and open its simulator."""
 
@@ -55,7 +55,7 @@ class Worker:
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C is for whoever started us; it would spoil a job here.
+                # Ctrl-C is for the process that started us; it would spoil a job here.
                 start_new_session=True,
                 # Its matrices are too small to share out.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -82,7 +82,7 @@ class Worker:
             SimulatorError: the simulator came to harm, the process died, or took too long.
             RuntimeError: the simulator is defective; with its own traceback.
         """
-        # Whoever hangs may do so in the middle of a message, when the pipe is full or half read.
+        # A worker may hang in the middle of a message, when the pipe is full or half read.
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
@@ -139,7 +139,7 @@ class Workers:
         self._alive: set[Worker] = set()
         self._closed = False
         self.replaced = 0
-        """How many workers came to harm so far."""
+        """The number of workers that failed so far."""
 
     def run(self, jobs: Iterable[Job]) -> list[Columns]:
         """Run jobs side by side, and return their results in order.
@@ -188,7 +188,7 @@ class Workers:
             try:
                 worker = self._worker()
                 if self._closed or over.is_set():
-                    raise ProcessLostError("nobody waits for it any more")
+                    raise ProcessLostError("its result is no longer wanted")
                 again = job if harms < STUBBORN else job.reseeded(harms)
                 done: Columns = worker.ask("job", again, self._timeout * len(job.seeds))
                 return done

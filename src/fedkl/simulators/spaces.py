@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
     """Discrete actions of an environment."""
 
     size: int
-    """How many there are."""
+    """The number of actions."""
     first: int = 0
     dtype: str = "int64"
 

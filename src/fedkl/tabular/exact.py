@@ -52,7 +52,7 @@ class Exact:
 
     @cached_property
     def federation_visitation(self) -> FloatArray:
-        """rho_bar(s) = sum_k q_k rho_k(s): where the federation is, whoever it is. [..., S]"""
+        """rho_bar(s) = sum_k q_k rho_k(s): where the federation is, over all agents. [..., S]"""
         return np.einsum("...n,...ns->...s", self.family.weights, self.visitation)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Random cases to check claims on: families, policies, local policies and server weights.
 
-A case is determined by one integer, so a counterexample is a number that anybody can run again.
+A case is determined by one integer, so a counterexample is a number that can be run again.
 """
 
 from __future__ import annotations

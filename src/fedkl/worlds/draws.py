@@ -51,7 +51,7 @@ class Draw(NamedTuple):
         return int(np.asarray(self.numbers[0]))
 
     def table(self) -> Any:
-        """As TOML can hold it; `read` reads it back."""
+        """Return the draw as TOML can hold it; `read` reads it back."""
         plain = [list(x) if isinstance(x, tuple) else x for x in self.numbers]
         if self.form == SAME:
             return plain[0]
@@ -65,7 +65,7 @@ class Draw(NamedTuple):
         return result
 
     def text(self) -> str:
-        """As somebody would write it.
+        """Return the draw as a config would have it, in one line.
 
         Example:
             >>> read("gravity", {"normal": [9.8, 1], "clip": 2}).text()

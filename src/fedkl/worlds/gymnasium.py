@@ -29,7 +29,7 @@ _STANDS_FOR = {
     "attribute": "the attribute {} of the environment",
     "model": "{} of the environment's MuJoCo model",
 }
-"""What a raw name means, by its beginning (`RAW`)."""
+"""The meaning of a raw name, by its beginning (`RAW`)."""
 
 
 @register_world

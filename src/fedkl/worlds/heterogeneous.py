@@ -27,7 +27,7 @@ from fedkl.worlds.draws import SAME, Draw
 from fedkl.worlds.parameters import INITIAL_STATE, Parameter, distortions
 
 TABLE = "world.clients"
-"""How a config spells it."""
+"""Its name in a config."""
 
 NOISES = ("action_noise", "observation_noise")
 
@@ -172,7 +172,7 @@ def _no_such_parameter(world: str, name: str, parameter: str, there: Iterable[st
         )
     has = ", ".join(there) or "nothing that may differ"
     meant = did_you_mean(name, there)
-    return f"{TABLE}.{name} is not a parameter of {world}{meant}; it has: {has}"
+    return f"{TABLE}.{name} is not a parameter of {world}{meant}; available: {has}"
 
 
 Rows = dict[str, Num[np.ndarray, "n ..."]]

@@ -16,7 +16,7 @@ class Parameter(NamedTuple):
 
     name: str
     nominal: float | tuple[float, ...]
-    """What it is where a config is silent; as many numbers as the parameter has entries."""
+    """Its value where a config is silent; as many numbers as the parameter has entries."""
     low: float = -math.inf
     high: float = math.inf
     """Inclusive limits, of every entry."""

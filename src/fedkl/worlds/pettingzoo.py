@@ -1,4 +1,4 @@
-"""Any environment of PettingZoo whose agents act at once and are alike, as a shared world.
+"""Any environment of PettingZoo whose agents act at once and are of one kind, as a shared world.
 
 `fedkl.simulators.pettingzoo` has the simulator, which needs PettingZoo; it is imported when such a
 world is made.

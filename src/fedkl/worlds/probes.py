@@ -20,7 +20,7 @@ from fedkl.worlds.heterogeneous import Rows
 from fedkl.worlds.parameters import Parameter
 
 CHAIN_LENGTH = 4
-_SPREAD_HELP = "how far clients differ; 0 makes them all alike"
+_SPREAD_HELP = "how far clients differ; 0 makes them identical"
 
 
 def _shifts(n: int, spread: float | Float[Array, ""]) -> Float[Array, " n"]:
@@ -80,7 +80,7 @@ class PointParams(NamedTuple):
 
     target: Float[Array, "*n"]
     stiffness: Float[Array, "*n"] | None = None
-    """None: 1 for everybody."""
+    """None: 1 for all clients."""
 
 
 @register_world
@@ -88,7 +88,7 @@ class PointTarget(World):
     """One real number a, rewarded by -k (a - target)^2, where k is the client's stiffness.
 
     The best common action is the mean of the targets, weighted by k: sum k_n t_n / sum k_n, which
-    is `centre` if all clients are alike in stiffness. A normal policy with mean m and standard
+    is `centre` if all clients have the same stiffness. A normal policy with mean m and standard
     deviation s expects -k ((m - target)^2 + s^2).
     """
 
@@ -107,7 +107,7 @@ class PointTarget(World):
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
     stiffness: float = setting(
         1.0,
-        "how much steeper the last client's reward is than the first's; 1 makes them alike",
+        "how much steeper the last client's reward is than the first's; 1 makes them identical",
         above=0,
         static=True,
     )

@@ -1,4 +1,4 @@
-"""Reacher-v2 stepped by MuJoCo itself: the independent witness of `fedkl.worlds.reacher`.
+"""Reacher-v2 stepped by MuJoCo itself: the reference implementation for `fedkl.worlds.reacher`.
 
 Tests and benchmarks use it on the host; training does not.
 """

@@ -100,7 +100,7 @@ def test_the_answer_counts_what_was_found(results: list[Result], studies: Studie
     assert said.startswith("Of the paper's main results, Theorem 1 ")
     ours = [r for r in results if r.claim.source == "ours"]
     assert f"of the {len(ours)} that we add, {tally(ours)}." in said
-    assert "the paper's Algorithm 1 moves nobody" in said
+    assert "the paper's Algorithm 1 moves no agent" in said
     moving = replace(studies.movements[0], shares={"paper": [0, 0, 0.25], "second-order": [1] * 3})
     shares = {name: np.array(share) for name, share in moving.shares.items()}
     contrary = replace(studies, movements=(replace(moving, shares=shares),))

@@ -94,7 +94,7 @@ _SYMBOLS = {
     "h_n": "the bound of agent n in Algorithm 1, eq. 22; h2_n is ours, of second order",
     "K_n, H_n": "the constants of Lemmas 6 and 7, as docs/theory.md gives them",
 }
-"""What the letters in the statements are."""
+"""Meanings of the letters in the statements."""
 
 
 def _symbols() -> Html:

@@ -97,7 +97,7 @@ def _movement(found: Movement) -> Drawing:
             "ones (1/2) provably leave no agent a step to make."
         )
     elif not found.shares["paper"].any():
-        agents += " With the paper's objective nobody moves at any of these discounts."
+        agents += " With the paper's objective no agent moves at any of these discounts."
     else:
         last = found.gammas[found.shares["paper"] > 0].max()
         agents += f" With the paper's objective the last agents move at gamma = {last:g}."

@@ -111,7 +111,7 @@ def answer(results: Sequence[Result], studies: Studies) -> str:
     ours = [r for r in results if r.claim.source == "ours"]
     others = [r for r in results if r not in main and r not in ours]
     paper, second = (_shares_beyond(studies, name) for name in ("paper", "second-order"))
-    moved = "nobody" if max(paper) == 0 else f"up to {max(paper):.0%} of the agents"
+    moved = "no agent" if max(paper) == 0 else f"up to {max(paper):.0%} of the agents"
     least = "every agent" if min(second) == 1 else f"at least {min(second):.0%} of the agents"
     reached = " and ".join(
         f"{100 * found.shares['second-order'][-1].mean():.0f} % where agents {found.setting.words}"

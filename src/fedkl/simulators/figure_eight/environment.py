@@ -1,4 +1,4 @@
-"""The figure-eight for everybody: a PettingZoo parallel environment.
+"""The figure-eight as a PettingZoo parallel environment.
 
 SUMO holds one simulation in a process, so every environment has a process of its own; any number
 of them can be used side by side.
@@ -123,13 +123,13 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         truncated = self._time >= self._horizon and not terminated
         if terminated or truncated:
             self.agents = []
-        everybody = self.possible_agents
+        agents = self.possible_agents
         return (
             self._each(step.observation),
-            dict.fromkeys(everybody, float(step.reward)),
-            dict.fromkeys(everybody, terminated),
-            dict.fromkeys(everybody, truncated),
-            {agent: {} for agent in everybody},
+            dict.fromkeys(agents, float(step.reward)),
+            dict.fromkeys(agents, terminated),
+            dict.fromkeys(agents, truncated),
+            {agent: {} for agent in agents},
         )
 
     def render(self) -> NDArray[np.uint8] | None:
@@ -155,7 +155,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         try:
             return self._worker.ask(what, argument)
         except BaseException:
-            # Whatever it is, Ctrl-C too: an answer may be on its way that nobody will ask for. The
+            # Whatever it is, Ctrl-C too: an answer may be on its way that is never read. The
             # next reset starts another process.
             self.close()
             raise

@@ -40,7 +40,7 @@ class Lane:
 
     edge: str
     start: float
-    """Where it starts, in metres along the loop."""
+    """Its start, in metres along the loop."""
     length: float
     internal: bool
     """Whether it lies inside a junction."""

@@ -51,7 +51,7 @@ def check(placement: str) -> None:
             f"not {len(placement)}"
         )
     if "r" not in placement:
-        raise UserError("world.placement has no autonomous vehicle (r), so nobody would learn")
+        raise UserError("world.placement has no autonomous vehicle (r), so no agent would learn")
 
 
 def autonomous(placement: str) -> list[int]:

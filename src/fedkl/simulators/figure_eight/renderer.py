@@ -14,7 +14,7 @@ from fedkl.simulators.figure_eight.network import Network
 from fedkl.simulators.figure_eight.simulation import CAR_LENGTH
 
 TOP_SPEED = 15.0
-"""Metres per second at the bright end of the colours; whoever is faster looks the same."""
+"""Metres per second at the bright end of the colours; faster vehicles look the same."""
 
 _SIZE = 640
 _MARGIN = 5.0

@@ -54,7 +54,7 @@ class Simulation:
     """The road and its vehicles. SUMO holds one simulation in a process.
 
     A step: humans accelerate by their driver model with noise, autonomous vehicles as they are
-    told, and SUMO moves everybody for 0.1 s. The reward, which all agents share, is 1 when every
+    told, and SUMO moves all vehicles for 0.1 s. The reward, which all agents share, is 1 when every
     vehicle drives 20 m/s, and 0 after a crash, which ends the episode.
 
     Attributes:
@@ -118,7 +118,7 @@ class Simulation:
     def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n 6"]:
         """Put every vehicle to its start, at rest; clients share the road, so without params."""
         vehicle = self._sumo.vehicle
-        # After a crash, whoever is being teleported is not on the road.
+        # After a crash, a vehicle that is being teleported is not on the road.
         for name in (*vehicle.getIDList(), *vehicle.getTeleportingIDList()):
             vehicle.remove(name)
         self._sumo.simulationStep()
@@ -153,7 +153,7 @@ class Simulation:
         return Outcomes([gain], [(0, True, False)] if crashed else [])
 
     def _drive(self, accelerations: list[float]) -> tuple[float, bool]:
-        """A step of everybody: its reward, and whether it ended in a crash."""
+        """Step all vehicles; return the reward, and True if it ended in a crash."""
         # Fourteen vehicles are too few for NumPy to pay, and enough for every call to count.
         speeds, x, slow_down, length = self.speeds, self.x, self._slow_down, self._length
         ends, clear_until = self._ends, self._clear_until
@@ -209,7 +209,7 @@ class Simulation:
     def _leader_beyond(self, name: str) -> tuple[float, float]:
         """Gap and speed of whom SUMO sees ahead, beyond the crossing or on the crossing road.
 
-        Nobody within sight is as good as somebody infinitely far away.
+        No vehicle within sight is as good as one infinitely far away.
         """
         leader = self._leader(name, _SIGHT)
         if not leader or not leader[0]:
@@ -287,7 +287,7 @@ def reward(speeds: list[float]) -> float:
 def _crossings_ahead(network: networks.Network) -> list[float]:
     """Of each lane, where along the loop the next crossing begins; 0 inside of junctions.
 
-    Whoever is ahead and nearer than that is the leader: nothing can come in between. The last lanes
+    A vehicle ahead and nearer than that is the leader: nothing can come in between. The last lanes
     look across the start of the loop.
     """
     entries = [

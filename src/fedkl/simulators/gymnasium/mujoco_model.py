@@ -19,7 +19,7 @@ class Model:
         """
         self._env = env
         self._before: dict[str, np.ndarray] = {}
-        """What was changed, as it was before."""
+        """Changed arrays as they were before."""
         self._gravity = float(np.linalg.norm(env.model.opt.gravity))
 
     def parameters(self) -> dict[str, Quantity]:

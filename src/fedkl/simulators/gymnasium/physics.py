@@ -101,7 +101,7 @@ _STRENGTH = Quantity(1.0, "of the motor: what the torques of all actions are mul
 
 
 class Physics:
-    """The parameters of one environment, and what they are when nobody changes them."""
+    """The parameters of one environment, and their nominal values."""
 
     def __init__(self, env: Any) -> None:
         """Args:
@@ -157,7 +157,7 @@ class Physics:
         given = quantity_of(getattr(self._env.spec, "kwargs", {}).get(name), help)
         if given is None or default is None:
             return given or default
-        # Somebody may have written 3 for 3.0, here or there.
+        # A user may have written 3 for 3.0, here or there.
         return given._replace(whole=given.whole and default.whole)
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:

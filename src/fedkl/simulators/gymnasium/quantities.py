@@ -12,15 +12,15 @@ SMALL = 1e-3
 
 
 RAW = ("make.", "attribute.", "model.")
-"""What the names of things begin with that no parameter is for: arguments of the environment's
-constructor, its attributes, and arrays of its MuJoCo model."""
+"""Prefixes of raw names: arguments of the environment's constructor, its attributes, and arrays of
+its MuJoCo model, which no parameter is for."""
 
 
 class Quantity(NamedTuple):
     """Something in an environment that may be changed."""
 
     nominal: float | tuple[float, ...]
-    """What it is where nobody changes it."""
+    """Its value as the environment is made."""
     help: str
     low: float = -math.inf
     high: float = math.inf

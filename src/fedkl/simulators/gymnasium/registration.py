@@ -19,7 +19,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
-"""What environments of a module need of ours."""
+"""The extra that environments of a module need."""
 
 
 def find(id: str) -> EnvSpec:
@@ -118,5 +118,5 @@ def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
 
 
 def _imported(package: str) -> Any:
-    """A package that somebody has imported; None if nobody has."""
+    """Return a package that is imported already; else None."""
     return sys.modules.get(package)

@@ -31,7 +31,7 @@ class Facts(NamedTuple):
     """Whether it is known that an environment may be used again, and never truncates by itself."""
     parameters: dict[str, Quantity]
     unseen: tuple[str, ...] = ()
-    """What would be parameters, were there no wrappers: they would not see what these change."""
+    """Parameters that wrappers rule out, because they would not see what these change."""
 
 
 def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
