@@ -137,7 +137,7 @@ class Canvas:
         self._touch(*self._pen.textbbox((x, y), text, font, anchor, spacing))
 
     def image(self) -> Frame:
-        """The picture so far."""
+        """Return the picture so far."""
         self._refresh()
         return np.array(self._image)
 
@@ -169,7 +169,7 @@ class Canvas:
 
 @cache
 def _circle(corners: int) -> NDArray[np.float64]:
-    """A polygon that passes for a circle, if it has about as many corners as radial pixels."""
+    """Return a polygon that passes for a circle, with about as many corners as radial pixels."""
     angles = np.linspace(0, 2 * np.pi, corners, endpoint=False)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

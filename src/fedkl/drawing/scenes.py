@@ -32,7 +32,7 @@ class Scene(NamedTuple):
 
 
 def grid(scenes: Sequence[Scene], heading: str, legend: Legend, width: int) -> Iterator[Frame]:
-    """The frames of all scenes side by side, as long as the longest of them.
+    """Draw the frames of all scenes side by side, as long as the longest of them.
 
     Args:
         scenes: at least one; what has come to its end stays as it was.

@@ -90,7 +90,8 @@ class _FfmpegError(Exception):
 
 
 def _write_gif(video: Path, frames: Iterable[Frame], fps: float) -> None:
-    """The best 256 colours are known only at the end, so the frames wait on disk, losslessly.
+    """Write a GIF; its best 256 colours are known only at the end, so frames wait on disk,
+    losslessly.
 
     What is too large is written again with fewer frames of the same length in all, then smaller.
     """

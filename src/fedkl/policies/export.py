@@ -43,7 +43,7 @@ class _Graph:
 
 
 def graph_bytes(arrays: Mapping[str, np.ndarray], round: int) -> bytes:
-    """The graph: `observation`, several along the first axis, to the `action` for each.
+    """Return the graph: `observation`, several along the first axis, to the `action` for each.
 
     Args:
         arrays: as `export.arrays_of` has them.
@@ -147,7 +147,7 @@ def export(policy: Policy, path: str | Path) -> None:
 
 
 def arrays_of(policy: Policy) -> dict[str, np.ndarray]:
-    """A policy as named arrays: all that is needed to act."""
+    """Return a policy as named arrays: all that is needed to act."""
     actor, actions = policy.actor, policy.spaces.actions
     arrays = {"mean": actor.centre, "scale": actor.scale, "clip": np.float32(actor.clip)}
     for k, (weight, bias) in enumerate(zip(actor.weights, actor.biases, strict=True)):

@@ -51,7 +51,7 @@ class _Settings(NamedTuple):
 def load(
     run: str | Path, client: int | None = None, best: bool = False, accept_changes: bool = False
 ) -> Policy:
-    """The policy of a run, as of its newest checkpoint: a function from observations to actions.
+    """Load the policy of a run from its newest checkpoint: a function from observations to actions.
 
     Args:
         run: the run's directory; it may still be training.
@@ -94,7 +94,7 @@ def load(
 
 
 def _settings(run: Path, values: Mapping[str, Any]) -> _Settings:
-    """From config.toml; checking all of it would take JAX."""
+    """Read the settings from config.toml; checking all of it would take JAX."""
 
     def get(table: str, name: str, kind: type) -> Any:
         group = values.get(table)

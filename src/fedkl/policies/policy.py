@@ -60,7 +60,7 @@ class Policy:
     def __call__(
         self, observation: npt.ArrayLike, deterministic: bool = True, key: Key | None = None
     ) -> Any:
-        """The action for an observation, or one for each of several.
+        """Return the action for an observation, or one for each of several.
 
         Args:
             observation: a vector, or several along the first axis.

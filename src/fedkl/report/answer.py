@@ -21,8 +21,8 @@ _ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true med
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """A few sentences: what ended best, by how much, how far to trust it, and what it is seen
-    against."""
+    """Say in a few sentences which ended best, by how much, how far to trust it, and against which
+    references."""
     verdict, own = _verdict(judged(groups)), {group.label for group in judged(groups)}
     others = [group for group in groups if group.label not in own and group.evaluated]
     against = few([f"{group.label} {_ended(group)}" for group in others])
@@ -95,7 +95,8 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 
 def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
-    """The probability that a run of the first algorithm ends above one of each other algorithm.
+    """Return the probability that a run of the first algorithm ends above one of each other
+    algorithm.
 
     Only of algorithms with two seeds or more, evaluated up to the same round as the first.
     """
@@ -162,7 +163,7 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
 
 
 def _unequal_settings(runs: Sequence[LoadedRun]) -> list[str]:
-    """The settings that differ although neither the algorithm nor the seed explains it."""
+    """Return the settings that differ although neither the algorithm nor the seed explains it."""
     runs = [run for run in runs if run.reference is None] or runs
     configs = [flat(run.config) for run in runs]
     # What labels name is no secret, and what an algorithm alone has is its own.

@@ -129,7 +129,7 @@ def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing |
 
 
 def _room(content: _Content) -> tuple[float, float, float | None]:
-    """The range of the close-up, and the most extreme value beyond it."""
+    """Return the range of the close-up, and the most extreme value beyond it."""
     chart = content.chart
     lines = (*content.lines, *content.dashed, *content.references)
     drawn = [line.values for line in lines]

@@ -89,7 +89,7 @@ def _figure(clients: Clients) -> Figure:
 
 
 def _parameter(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
-    """A parameter of one number, of two, or of more."""
+    """Draw a parameter of one number, of two, or of more."""
     if rows.ndim == 1:
         _numbers(axes, parameter, rows, nominal)
     elif rows.shape[1] == 2:
@@ -100,7 +100,7 @@ def _parameter(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
 
 
 def _numbers(axes: Axes, parameter: str, values: Array, nominal: Any) -> None:
-    """A dot for each client, or bars, if they are many."""
+    """Draw a dot for each client, or bars, if they are many."""
     if len(values) <= _DOTS:
         _strip(axes, values.astype(np.float64))
     else:
@@ -153,7 +153,7 @@ def _bars(axes: Axes, values: Array) -> None:
 
 
 def _points(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
-    """A parameter of two numbers is a point of a plane."""
+    """Draw a parameter of two numbers as points of a plane."""
     many = len(rows) > 10 * _DOTS
     x, y = rows.T
     axes.scatter(x, y, s=4 if many else 16, color=BLUE, alpha=0.4 if many else 0.85, lw=0)
@@ -167,7 +167,7 @@ def _points(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
 
 
 def _entries(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
-    """A column of dots for each entry of a parameter that has several."""
+    """Draw a column of dots for each entry of a parameter that has several."""
     x = np.arange(rows.shape[1])
     spread = np.linspace(-0.25, 0.25, len(rows)) if len(rows) > 1 else np.zeros(1)
     at = (x + spread[:, None]).ravel()
@@ -179,7 +179,7 @@ def _entries(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
 
 
 def _field(axes: Axes, field: Field) -> None:
-    """The box of each client, once where several share one, and the disc around the first hinge."""
+    """Draw each client's box, once where several share one, and the disc around the first hinge."""
     from matplotlib.patches import Circle, Rectangle
 
     corners = np.concatenate([field.low, field.high], axis=1).astype(np.float64)

@@ -157,7 +157,7 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
 
 
 def _thinned(ranked: FloatArray, size: int) -> FloatArray:
-    """So many evenly spaced quantiles of sorted values, but at most `MOST_POINTS`."""
+    """Return so many evenly spaced quantiles of sorted values, but at most `MOST_POINTS`."""
     here, there = (np.linspace(0, 1, n) for n in (ranked.size, min(size, MOST_POINTS)))
     return np.interp(there, here, ranked)
 
@@ -204,7 +204,8 @@ def _logarithmic(title: str, series: Series, ylabel: str, marks: Sequence[Mark] 
 
 
 def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
-    """The value of a setting as a line: grey if algorithms share it, else in the owner's colour."""
+    """Return the value of a setting as a line: grey if algorithms share it, else in the owner's
+    colour."""
     found = {g.label: g.counted[0].setting(table, key) for g in groups}
     known = {name: float(v) for name, v in found.items() if is_number(v)}
     values = {name: v for name, v in known.items() if math.isfinite(v)}
@@ -218,13 +219,13 @@ def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
 
 
 def _coefficients(groups: Sequence[Group]) -> dict[str, Drawing | None]:
-    """A figure for each coefficient that any of the runs adapts."""
+    """Draw a figure for each coefficient that any of the runs adapts."""
     names = {name for group in groups for run in group.counted for name in run.coefficients}
     return {COEFFICIENT + _in_letters(name): _coefficient(groups, name) for name in sorted(names)}
 
 
 def _in_letters(name: str) -> str:
-    """A name that files and ids can have; no two names become the same."""
+    """Return a name that files and ids can have; no two names become the same."""
     return "".join(c if c.isalnum() or c == "_" else f"-{ord(c):x}-" for c in name)
 
 

@@ -10,7 +10,7 @@ from fedkl.core.text import plain, short_keys
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config as one mapping with dotted keys.
+    """Flatten a nested config into one mapping with dotted keys.
 
     Example:
         >>> flat({"seed": 1, "learner": {"d_local": 0.01}})
@@ -26,13 +26,13 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The dotted keys that some config lacks, or that do not have the same value in all."""
+    """Return the dotted keys that some config lacks, or that do not have the same value in all."""
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if len({shown(config, key) for config in configs}) > 1]
 
 
 def shown(config: Mapping[str, Any], key: str) -> str:
-    """The value of a dotted key as TOML would write it; empty if the config lacks it."""
+    """Return the value of a dotted key as TOML would write it; empty if the config lacks it."""
     return json.dumps(config[key], default=str) if key in config else ""
 
 
@@ -45,7 +45,7 @@ _LONG = 40
 
 
 def telling(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The settings that tell runs apart, beside the seed; as few as do.
+    """Return the settings that tell runs apart, beside the seed; as few as do.
 
     A setting that follows from those named before it is not named: a penalty that only one
     algorithm has follows from the algorithm. The world is named whenever it differs. A setting

@@ -48,7 +48,7 @@ class Line(NamedTuple):
 
 
 def shades_of(groups: Sequence[Group]) -> dict[str, str]:
-    """The colour of each algorithm, by its label; references are grey."""
+    """Return the colour of each algorithm, by its label; references are grey."""
     own = judged(groups)
     grey = {g.label: REFERENCES[g.reference][0] for g in groups if g.reference is not None}
     return grey | colours(group.label for group in own)
@@ -62,7 +62,7 @@ def dashes_of(group: Group, groups: Sequence[Group]) -> Any:
 
 
 def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None) -> list[Line]:
-    """A quantity of every algorithm that has it.
+    """Return a quantity of every algorithm that has it.
 
     Args:
         groups: the algorithms.
@@ -89,7 +89,7 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
 
 
 def canvas(width: float = 5.4, height: float = 3.0) -> tuple[Figure, Axes]:
-    """An empty figure, in inches; small, so that its letters are readable on a phone."""
+    """Make an empty figure, in inches; small, so that its letters are readable on a phone."""
     from matplotlib.figure import Figure as NewFigure
 
     figure = NewFigure(figsize=(width, height), layout="constrained")
@@ -123,13 +123,13 @@ def room_for(
     cut: str,
     keep: Sequence[float] = (),
 ) -> tuple[float, float, float | None]:
-    """A robust y range in which every algorithm's end is seen; see `robust_range`."""
+    """Return a robust y range in which every algorithm's end is seen; see `robust_range`."""
     ends = [float(f) for g in groups if g.curves(series).rounds.size for f in g.finals(series)]
     return robust_range(drawn, [*ends, *keep], cut)
 
 
 def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
-    """A logarithmic y axis; linear close to zero if there are values that have no logarithm."""
+    """Make the y axis logarithmic; linear close to zero if values have no logarithm."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     values = np.concatenate([np.ravel(d) for d in drawn])

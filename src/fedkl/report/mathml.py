@@ -43,7 +43,7 @@ class _Token(NamedTuple):
 
 
 def typeset(line: str) -> Html:
-    """A line of words and formulas as HTML.
+    """Typeset a line of words and formulas as HTML.
 
     Example:
         >>> typeset("all pi_n")
@@ -148,7 +148,7 @@ class _Reader:
         return self._at + 1 == len(self._tokens) or self._tokens[self._at + 1].apart
 
     def _term(self) -> str:
-        """One symbol, bracket or fraction, with what hangs on it."""
+        """Read one symbol, bracket or fraction, with what hangs on it."""
         over, bare_over = self._scripted()
         if not self._next_is("/", apart=False):
             return over
@@ -157,7 +157,7 @@ class _Reader:
         return f"<mfrac>{bare_over}{bare_under}</mfrac>"
 
     def _scripted(self) -> tuple[str, str]:
-        """A symbol or a bracket with its index and power; and the same as part of a fraction."""
+        """Read a symbol or bracket with its index and power; and the same as part of a fraction."""
         base, bare, large = self._atom()
         marks = ""
         while self._next_is("'", apart=False) and not self._after("s"):
@@ -195,7 +195,8 @@ class _Reader:
         return name.replace("<mo>max</mo>", "<mi>max</mi>")
 
     def _atom(self) -> tuple[str, str, bool]:
-        """A symbol or a bracket; the same without its brackets; whether it is a large operator."""
+        """Read a symbol or a bracket; the same without its brackets; True if it is a large
+        operator."""
         token = self._now
         assert token is not None, "the formula ends too early"
         product = self._opens_product()

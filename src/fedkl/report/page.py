@@ -119,7 +119,7 @@ def _command(directory: Path, target: float | None, sources: Sequence[Path] | No
 
 
 def _shades(groups: Sequence[Group]) -> dict[str, str]:
-    """The colour that each group has in the figures; grey if it is not there."""
+    """Return the colour that each group has in the figures; grey if it is not there."""
     grey = dict.fromkeys((group.label for group in groups), MUTED)
     return grey | shades_of(drawn(groups))
 
@@ -303,7 +303,7 @@ def _settings(runs: Sequence[LoadedRun], groups: Sequence[Group]) -> str:
 
 
 def _folded(title: str, parts: Sequence[Html]) -> list[Html]:
-    """The parts as they are, or, if they are many, under a title that opens them."""
+    """Return the parts as they are, or, if they are many, under a title that opens them."""
     return [*parts] if len(parts) <= _MOST_NAMED else [collapsed(title, Html("".join(parts)))]
 
 

@@ -133,7 +133,7 @@ def matplotlib_style() -> Iterator[None]:
 
 
 def rendered(drawings: Mapping[str, Drawing]) -> dict[str, Picture]:
-    """The pictures of drawings, by name; within `matplotlib_style`."""
+    """Render drawings as pictures, by name; within `matplotlib_style`."""
     return {name: _picture(name, drawing) for name, drawing in drawings.items()}
 
 
@@ -187,7 +187,7 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
 
 
 def _fitting(labels: Sequence[str], most: int, width: float) -> int:
-    """In how many columns a legend of these labels is no wider than so many points."""
+    """Return the columns in which a legend of these labels is no wider than so many points."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
@@ -240,7 +240,7 @@ def _svg_and_png(figure: Figure) -> tuple[str, bytes]:
 
 
 def _slim(svg: str) -> str:
-    """The same picture in fewer letters: a hundredth of a point is invisible."""
+    """Shorten a picture's text: a hundredth of a point is invisible."""
 
     def path(found: re.Match[str]) -> str:
         rounded = re.sub(
@@ -271,7 +271,7 @@ class Trace(NamedTuple):
 
 
 def values_of(figure: Figure, traces: Sequence[Trace]) -> str:
-    """The traces as JSON that may stand inside of HTML; empty if there are none.
+    """Return the traces as JSON that may stand inside of HTML; empty if there are none.
 
     A line is told once, however many panels it is drawn in. A panel is told by its place in the
     picture, in points from the upper left corner, and by the ends of its axes: the script finds

@@ -143,14 +143,14 @@ class LoadedRun:
         return {name for r in self.records for name in r.get("coefficients") or ()}
 
     def series(self, key: str) -> FloatArray:
-        """One value a recorded round; NaN where the record has none, or none that is finite."""
+        """Return one value a recorded round; NaN where the record has none that is finite."""
         if key not in self._series:
             self._series[key] = _finite([record.get(key) for record in self.records])
             self._series[key].flags.writeable = False
         return self._series[key]
 
     def coefficient(self, name: str) -> FloatArray:
-        """The mean over clients of a coefficient; NaN as in `series`."""
+        """Return the mean over clients of a coefficient; NaN as in `series`."""
         return _finite([(record.get("coefficients") or {}).get(name) for record in self.records])
 
     def client_returns(self, rounds: Sequence[int] | None = None) -> Iterator[ClientReturns]:
@@ -178,7 +178,8 @@ class LoadedRun:
             yield ClientReturns(np.array(evaluated, dtype=np.int64), returns)
 
     def _returns(self, record: Mapping[str, Any]) -> FloatArray | None:
-        """The returns of an evaluated round, from its line of the log or from the file it names."""
+        """Return the returns of an evaluated round, from its line of the log or from the file it
+        names."""
         if not record.get("returns_file"):
             return record.get("return_per_client")
         round = int(record["round"])
@@ -190,7 +191,7 @@ class LoadedRun:
         return found.astype(np.float64)
 
     def setting(self, table: str, key: str) -> Any:
-        """The value of `table.key` in the config, or None."""
+        """Return the value of `table.key` in the config, or None."""
         group = self.config.get(table)
         return group.get(key) if isinstance(group, Mapping) else None
 
@@ -240,7 +241,7 @@ def _loaded(directory: Path, warn: Warn) -> list[LoadedRun]:
 
 
 def without_rounds(directories: Sequence[Path], runs: Sequence[LoadedRun]) -> list[str]:
-    """The names of the runs that were planned or begun, but finished no round.
+    """Return the names of the runs that were planned or begun, but finished no round.
 
     Args:
         directories: of runs, comparisons and the like.
@@ -303,7 +304,7 @@ def _load_run(path: Path, warn: Warn) -> LoadedRun | None:
 
 
 def _newest(run: RunDirectory) -> tuple[int, dict[str, Any]]:
-    """The round of the newest checkpoint that says what it was made with, and what it says."""
+    """Return the round of the newest checkpoint that has an origin, and that origin."""
     for file in checkpoint_files.find(run.checkpoints.directory):
         try:
             said = checkpoint_files.metadata(file)

@@ -60,7 +60,7 @@ class Networks:
         """
 
         def everywhere(each: list[Any]) -> Float[np.ndarray, "n c *f"]:
-            """An array of each agent, in all columns: calls that broadcast take far longer."""
+            """Repeat each agent's array in all columns: calls that broadcast take far longer."""
             return np.repeat(np.asarray(each, np.float32)[:, None], columns, axis=1)
 
         layers = range(len(actors[0].weights))
@@ -138,14 +138,14 @@ class Actors:
     def __call__(
         self, observation: Float[np.ndarray, "n c o"], row: int
     ) -> Float[np.ndarray, "n c a"] | Int[np.ndarray, "n c"]:
-        """Every agent's action in a row of all columns, or of those that `narrow` left."""
+        """Return every agent's action in a row of all columns, or of those that `narrow` left."""
         mean = self._networks(observation)
         mean = mean if self._keep is None else mean * self._keep[row]
         result = add(mean, self._offset[row])
         return result.argmax(axis=-1) if self._discrete else result
 
     def narrow(self, columns: int) -> None:
-        """From now on act in the first columns only, because the others are over."""
+        """Act in the first columns only from now on, because the others are over."""
         self._networks = Networks(self._actors, columns)
         self._offset = list(self._all_offsets[:, :, :columns])
         self._keep = None if self._keep is None else self._keep[:, :, :columns]

@@ -23,11 +23,11 @@ class Seed(NamedTuple):
     numbers: tuple[int, ...] = ()
 
     def fold(self, *numbers: int) -> Seed:
-        """The seed for one of several things that share this one."""
+        """Return the seed for one of several things that share this one."""
         return Seed(self.key_data, (*self.numbers, *numbers))
 
     def generator(self) -> np.random.Generator:
-        """The generator of this seed."""
+        """Return the generator of this seed."""
         return np.random.default_rng(np.random.SeedSequence(self.key_data, spawn_key=self.numbers))
 
     def number(self) -> int:
@@ -82,10 +82,10 @@ class Simulator(Protocol):
         """
 
     def step(self, actions: Float[np.ndarray, "n a"] | Int[np.ndarray, " n"]) -> Step:
-        """Every agent acts, by a vector or by the number of a discrete action."""
+        """Let every agent act, by a vector or by the number of a discrete action."""
 
     def picture(self) -> Float[np.ndarray, " p"]:
-        """The numbers that a picture of this moment is drawn from; none if there is no artist."""
+        """Return the numbers that a picture of this moment is drawn from, if any."""
 
 
 class Outcomes(NamedTuple):
@@ -109,7 +109,7 @@ class Lockstep(Protocol):
         actions: Shaped[np.ndarray, "n c *a"],
         following: Float[np.ndarray, "n c o"],
     ) -> Outcomes:
-        """Every agent acts in some columns.
+        """Let every agent act in some columns.
 
         Args:
             several: the simulators of all columns.
@@ -148,7 +148,7 @@ class Recipe(NamedTuple):
     """Files of users that the process runs first."""
 
     def make(self) -> Simulator:
-        """The simulator."""
+        """Make the simulator."""
         for path in self.plugins:
             load_plugin(Path(path))
         module, _, name = self.function.partition(":")

@@ -35,7 +35,7 @@ class Job(NamedTuple):
     worker: arrays are NumPy's, and containers are of a module that does not import JAX."""
 
     def reseeded(self, number: int) -> Job:
-        """The same with other seeds, which follow from its own."""
+        """Return the same job with other seeds, which follow from its own."""
         return self._replace(seeds=tuple(seed.fold(0, number) for seed in self.seeds))
 
 
@@ -58,7 +58,7 @@ class Columns(NamedTuple):
     pictures: Float[np.ndarray, "f p"] | None
 
     def returns(self) -> Float[np.ndarray, "n c"]:
-        """Each agent's undiscounted sum of rewards in each column."""
+        """Return each agent's undiscounted sum of rewards in each column."""
         return self.reward.sum(axis=0, dtype=np.float64)
 
 
@@ -179,7 +179,7 @@ class _Span(NamedTuple):
 
 
 def _actions(spans: list[_Span], shape: tuple[int, ...]) -> Shaped[np.ndarray, "h n c *a"]:
-    """The actions of all columns, with zeros after their end; whole numbers as JAX has them."""
+    """Return the actions of all columns, with zeros after their end; integers as in JAX."""
     first = spans[0].actions[0]
     dtype = np.float32 if np.issubdtype(first.dtype, np.floating) else np.int32
     result = np.zeros((*shape, *first.shape[2:]), dtype)
@@ -193,7 +193,7 @@ def _actions(spans: list[_Span], shape: tuple[int, ...]) -> Shaped[np.ndarray, "
 
 
 def _rewards(spans: list[_Span], shape: tuple[int, ...]) -> Float[np.ndarray, "h n c"]:
-    """The rewards of all columns."""
+    """Return the rewards of all columns."""
     result = np.zeros(shape, np.float32)
     row = 0
     for columns, _, rewards in spans:

@@ -28,7 +28,7 @@ class Facts(NamedTuple):
 
 
 def make(module: str, arguments: Mapping[str, Any]) -> Any:
-    """The parallel environment of a module.
+    """Make the parallel environment of a module.
 
     Raises:
         UserError: there is none, or it cannot be made.
@@ -110,7 +110,7 @@ class ParallelEnvironment:
             raise environment_error(self._who, error, self._steps) from error
 
     def step(self, actions: Float[np.ndarray, "n a"] | Int[np.ndarray, " n"]) -> Step:
-        """All agents that are left act.
+        """Let all agents that are left act.
 
         Raises:
             UserError: the environment failed.
@@ -130,11 +130,11 @@ class ParallelEnvironment:
         return Step(seen, paid, self._each(terminated, True), self._each(truncated, False))
 
     def picture(self) -> Float[np.ndarray, " 0"]:
-        """Nothing: there is no artist."""
+        """Return nothing: there is no renderer."""
         return np.zeros(0, np.float32)
 
     def _seen(self, observations: Mapping[str, Any]) -> Float[np.ndarray, "n o"]:
-        """Of every agent; zeros of those that are gone."""
+        """Return every agent's observation; zeros for those that are gone."""
         rows = np.zeros((self.agents, self._sight.size), np.float32)
         for n, name in enumerate(self._names):
             if name in observations:
@@ -142,6 +142,7 @@ class ParallelEnvironment:
         return rows
 
     def _each(self, flags: Mapping[str, bool], gone: bool) -> bool | Bool[np.ndarray, " n"]:
-        """The flags of all agents; False where there are none, which costs less than an array."""
+        """Return the flags of all agents; False where there are none, which costs less than an
+        array."""
         each = np.array([bool(flags.get(name, gone)) for name in self._names])
         return each if each.any() else False

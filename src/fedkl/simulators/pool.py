@@ -75,7 +75,7 @@ class Worker:
         self.ask("open", tuple(recipe))
 
     def ask(self, what: str, argument: Any = None, seconds: float = STARTING) -> Any:
-        """The worker's answer to a request.
+        """Send a request, and return the worker's answer.
 
         Raises:
             UserError: the user can mend it.
@@ -160,7 +160,7 @@ class Workers:
             raise
 
     def processes(self) -> list[int]:
-        """The numbers of the processes that run now."""
+        """Return the numbers of the processes that run now."""
         with self._lock:
             return [worker.process.pid for worker in self._alive]
 

@@ -64,7 +64,7 @@ class BoxAction:
         self._shape = None if len(box.shape) == 1 else box.shape
 
     def __call__(self, action: Float[np.ndarray, "*c a"]) -> Float[np.ndarray, "*c_and_shape"]:
-        """An action, or several, within the limits; what is not a number becomes one of them."""
+        """Return an action, or several, within the limits; NaN becomes one of them."""
         if action.shape != self._for:
             # Calls that broadcast take far longer.
             each = [(f, np.broadcast_to(x, action.shape).copy()) for f, x in self._one]
@@ -84,7 +84,7 @@ class DiscreteAction:
         self._dtype = np.dtype(numbers.dtype)
 
     def __call__(self, action: Any) -> Any:
-        """The environment's number of an action, or of several."""
+        """Return the environment's number of an action, or of several."""
         return (action + self._start if self._start else action).astype(self._dtype, copy=False)
 
 
@@ -121,7 +121,7 @@ class ObservationFlattener:
         self.size: int = spaces.flatdim(space)
 
     def __call__(self, observation: Any) -> Float[np.ndarray, " o"]:
-        """A vector of its own, which the environment cannot change any more.
+        """Return a vector of its own, which the environment cannot change any more.
 
         Raises:
             UserError: the observation is not of the space, or not finite.

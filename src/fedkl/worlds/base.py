@@ -148,7 +148,7 @@ class World(Drawable, Spaces, HeterogeneousWorld):
         return identical(self.parameters, n, jnp.result_type(float))
 
     def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
-        """The params of n clients, stacked along the first axis of every leaf."""
+        """Return the params of n clients, stacked along the first axis of every leaf."""
         rows = self.drawn(self.parameters, n, key, jnp.result_type(float))
         return self.params(
             **{k: jnp.asarray(row) for k, row in (self.default_rows(n) | rows).items()}
@@ -156,11 +156,11 @@ class World(Drawable, Spaces, HeterogeneousWorld):
 
     @abstractmethod
     def reset(self, params: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Float[Array, " o"]]:
-        """The first state and observation of an episode."""
+        """Return the first state and observation of an episode."""
 
     @abstractmethod
     def step(self, params: PyTree, state: PyTree, action: Any, key: PRNGKeyArray) -> Transition:
-        """The state after `action`, with the reward for it."""
+        """Return the state after `action`, with the reward for it."""
 
 
 class HostedWorld(Drawable, Spaces):
@@ -211,7 +211,7 @@ class SoloWorld(HostedWorld, HeterogeneousWorld):
     """
 
     def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
-        """The params of n clients, stacked along the first axis of every leaf.
+        """Return the params of n clients, stacked along the first axis of every leaf.
 
         By default these are the parameters that a config names, in a dict, in double precision.
         Leaves are arrays of NumPy or JAX; a row reaches the simulator as NumPy's. It is pickled on

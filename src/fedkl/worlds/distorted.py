@@ -83,7 +83,7 @@ class Distorted(World):
         return self.world.legend
 
     def clients(self, n: int, key: PRNGKeyArray) -> DistortedParams:
-        """The params of n clients, as the table of the world inside has them."""
+        """Return the params of n clients, as the table of the world inside has them."""
         own = {parameter.name for parameter in self.world.parameters}
         parameters = [
             parameter for parameter in self.world.all_parameters if parameter.name not in own
@@ -95,7 +95,7 @@ class Distorted(World):
     def reset(
         self, params: DistortedParams, key: PRNGKeyArray
     ) -> tuple[DistortedState, Float[Array, " o"]]:
-        """The world's first state, with nothing on its way."""
+        """Return the world's first state, with nothing on its way."""
         inside, seeing = _split(params, key, 2)
         state, observation = self.world.reset(params.world, inside)
         waiting = None
@@ -110,7 +110,7 @@ class Distorted(World):
     def step(
         self, params: DistortedParams, state: DistortedState, action: Any, key: PRNGKeyArray
     ) -> Transition:
-        """The world's step, by an action that is late, shifted and noisy."""
+        """Step the world by an action that is late, shifted and noisy."""
         inside, acting, seeing = _split(params, key, 3)
         waiting = state.waiting
         if waiting is not None:
@@ -137,7 +137,7 @@ class Distorted(World):
 
 
 def distorted(world: World) -> World:
-    """A world with the wrapper around it that its table asks for, or itself if it asks for none."""
+    """Wrap a world as its table asks for, or return it as it is if it asks for nothing."""
     own = {parameter.name for parameter in world.parameters}
     named = {
         parameter: draw
@@ -151,7 +151,7 @@ def distorted(world: World) -> World:
 
 
 def without_table(world: _W) -> _W:
-    """The same world without its table, which says something of clients and nothing of the code.
+    """Return a world without its table, which says something of clients and nothing of the code.
 
     Two federations that differ in their tables alone thus share what is compiled.
     """

@@ -167,7 +167,7 @@ def bounds(draw: Draw) -> tuple[float, float]:
 def drawn(
     draw: Draw, parameter: Parameter, n: int, key: PRNGKeyArray, dtype: DTypeLike
 ) -> Num[np.ndarray, " n *entries"]:
-    """The values of n clients.
+    """Draw the values of n clients.
 
     Args:
         draw: how; not by boxes.

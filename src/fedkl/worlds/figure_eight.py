@@ -73,7 +73,7 @@ class FigureEight(SharedWorld):
         return self.timeout * max(1.0, self.horizon / 1500)
 
     def simulator(self) -> Recipe:
-        """A `Simulation` of this placement."""
+        """Return a `Simulation` of this placement."""
         network = checked_network(self.network)
         return Recipe(
             "fedkl.simulators.figure_eight.simulation:Simulation",
@@ -95,7 +95,7 @@ class FigureEight(SharedWorld):
 
 
 def parallel_env(**settings: Any) -> FigureEightEnv:
-    """The figure-eight as a PettingZoo parallel environment.
+    """Make the figure-eight as a PettingZoo parallel environment.
 
     Args:
         settings: `placement`, `horizon`, `network`, and `render_mode` (None or "rgb_array").

@@ -98,7 +98,7 @@ class Gymnasium(WrappedEnv, SoloWorld):
         return (*own, *distortions(size))
 
     def simulator(self) -> Recipe:
-        """An `Environment`."""
+        """Return an `Environment`."""
         return Recipe(
             "fedkl.simulators.gymnasium.simulation:Environment",
             {"id": self.id, "arguments": read_arguments(self.arguments, "world.arguments")},

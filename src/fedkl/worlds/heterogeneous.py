@@ -58,14 +58,14 @@ class Differences:
         return cls(tuple((name, draws.read(f"{where}.{name}", value)) for name, value in named))
 
     def table(self) -> dict[str, Any]:
-        """As TOML can hold it; `from_table` reads it back."""
+        """Return the table as TOML can hold it; `from_table` reads it back."""
         return {name: draw.table() for name, draw in self.given}
 
     def __bool__(self) -> bool:
         return bool(self.given)
 
     def drawn(self) -> dict[str, tuple[str, Draw]]:
-        """The parameters that are drawn: by which name they were given, and how.
+        """Return the parameters that are drawn: the name each was given by, and its draw.
 
         A normal `action_noise` is the noise itself, not its deviation: drawn once for each client,
         it is an offset of all its actions; drawn at every step, it is fresh noise.
@@ -138,7 +138,7 @@ def _named(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_noise(name: str, draw: Draw) -> tuple[str, Draw]:
-    """The parameter that is meant, and how it is drawn."""
+    """Return the parameter that is meant, and its draw."""
     if draw.form != "normal" or name not in NOISES:
         if draw.per == "step":
             raise UserError(

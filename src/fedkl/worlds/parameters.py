@@ -57,7 +57,7 @@ stands for the parameters that are the ends of a box."""
 
 
 def parameters_from(nominal: Any, **about: About) -> tuple[Parameter, ...]:
-    """The parameters of a named tuple, in its order.
+    """Return the parameters of a named tuple, in its order.
 
     Args:
         nominal: a number, or a tuple of numbers, for each field.
@@ -80,7 +80,7 @@ def parameters_from(nominal: Any, **about: About) -> tuple[Parameter, ...]:
 
 
 def distortions(action_size: int | None) -> tuple[Parameter, ...]:
-    """The parameters that any world in JAX has, because a wrapper gives them to it.
+    """Return the parameters that any world in JAX has, because a wrapper gives them to it.
 
     Args:
         action_size: how many real numbers an action has; None: actions are discrete, and nothing

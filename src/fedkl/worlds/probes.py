@@ -63,13 +63,13 @@ class Bandit(World):
     def reset(
         self, params: BanditParams, key: PRNGKeyArray
     ) -> tuple[tuple[()], Float[Array, " 1"]]:
-        """There is no state; the observation is always 1."""
+        """Start without a state; the observation is always 1."""
         return (), jnp.ones(1, params.means.dtype)
 
     def step(
         self, params: BanditParams, state: tuple[()], action: Int[Array, ""], key: PRNGKeyArray
     ) -> Transition:
-        """The reward of the arm, with normal noise; the episode is over."""
+        """Pull an arm for its reward, with normal noise; the episode is over."""
         dtype = params.means.dtype
         reward = params.means[action] + self.noise * jax.random.normal(key, (), dtype)
         return Transition(state, jnp.ones(1, dtype), reward, jnp.asarray(True))
@@ -120,13 +120,13 @@ class PointTarget(World):
         return rows
 
     def reset(self, params: PointParams, key: PRNGKeyArray) -> tuple[tuple[()], Float[Array, " 1"]]:
-        """There is no state; the observation is always 1."""
+        """Start without a state; the observation is always 1."""
         return (), jnp.ones(1, params.target.dtype)
 
     def step(
         self, params: PointParams, state: tuple[()], action: Float[Array, " 1"], key: PRNGKeyArray
     ) -> Transition:
-        """The squared distance to the target, times stiffness, negated; the episode is over."""
+        """Reward with minus stiffness times the squared distance; the episode is over."""
         reward = -jnp.square(action[0] - params.target)
         if params.stiffness is not None:
             reward = params.stiffness * reward
@@ -173,14 +173,14 @@ class Chain(World):
     def reset(
         self, params: ChainParams, key: PRNGKeyArray
     ) -> tuple[Int[Array, ""], Float[Array, " o"]]:
-        """Position 0."""
+        """Start at position 0."""
         position = jnp.zeros((), int)
         return position, self._observe(params, position)
 
     def step(
         self, params: ChainParams, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray
     ) -> Transition:
-        """One position further or back; the end keeps its visitors and gives nothing more."""
+        """Move one position further or back; the end is not left, and gives nothing more."""
         over = state == CHAIN_LENGTH
         moved = jnp.clip(state + 2 * action - 1, 0, CHAIN_LENGTH).astype(state.dtype)
         position = jnp.where(over, state, moved)
@@ -195,14 +195,15 @@ class Chain(World):
 
     @staticmethod
     def optimal_return(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, "*n"]:
-        """The return of going right all along from position 0."""
+        """Return the return of going right all along from position 0."""
         step, end = np.asarray(params.step_reward), np.asarray(params.end_reward)
         steps = sum(discount**t for t in range(CHAIN_LENGTH))
         return np.asarray(step * steps + end * discount ** (CHAIN_LENGTH - 1))
 
     @staticmethod
     def uniform_values(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, " o"]:
-        """The values of all positions when both actions are equally likely, without truncation.
+        """Return the values of all positions when both actions are equally likely, without
+        truncation.
 
         Args:
             params: one client's params (not stacked).

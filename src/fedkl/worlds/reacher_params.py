@@ -60,7 +60,7 @@ FINGERTIP_PARAMETERS = (
 
 
 def squares(number: int) -> tuple[Float[np.ndarray, "b 2"], Float[np.ndarray, "b 2"]]:
-    """The squares of the field within the arm's reach, if there are so many of one size.
+    """Return the squares of the field within the arm's reach, if there are so many of one size.
 
     The field is cut into 1, 4, 9, ... equal squares, and those are left out that lie wholly out of
     reach: of 8 x 8 the four corners, which leaves the paper's Q = 60. They come along a Z-order
@@ -138,7 +138,7 @@ def _box(low: Float[np.ndarray, " 2"], high: Float[np.ndarray, " 2"]) -> str:
 
 
 def _z_order(across: int) -> np.ndarray:
-    """The (column, row) of all cells of a grid, along a Z-order curve."""
+    """Return the (column, row) of all cells of a grid, along a Z-order curve."""
     row, column = np.divmod(np.arange(across * across), across)
     bits = range(across.bit_length())
     code = sum((column >> b & 1) << 2 * b | (row >> b & 1) << 2 * b + 1 for b in bits)

@@ -19,7 +19,7 @@ _ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255,
 
 
 def legend(box: str) -> tuple[tuple[str, tuple[int, int, int]], ...]:
-    """The legend: names of the colours.
+    """Return the legend: names of the colours.
 
     Args:
         box: what the box of a picture is.
@@ -32,7 +32,7 @@ def draw(
     target: ArrayLike,
     box: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Frame:
-    """One frame: the arm, its target, and the disc in which targets lie.
+    """Draw one frame: the arm, its target, and the disc in which targets lie.
 
     Args:
         q: the joint angles.

@@ -41,7 +41,7 @@ class Remote(SoloWorld):
         return Discrete(self.action_size) if self.discrete else Continuous(self.action_size)
 
     def simulator(self) -> Recipe:
-        """There is none.
+        """Refuse: there is no simulator here.
 
         Raises:
             UserError: always.

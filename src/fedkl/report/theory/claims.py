@@ -32,7 +32,7 @@ def of_the_paper(claim: Claim) -> bool:
 
 
 def tightness(result: Result) -> tuple[float, float, float, float]:
-    """The least penalty over gap, its 5 % quantile, its median and its 95 % quantile."""
+    """Return the least penalty over gap, its 5 % quantile, its median and its 95 % quantile."""
     least, low, middle, high = np.quantile(result.looseness, [0.0, 0.05, 0.5, 0.95])
     return float(least), float(low), float(middle), float(high)
 
@@ -73,7 +73,8 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def main_results(results: Sequence[Result]) -> list[Result]:
-    """The theorems and corollaries of the paper's text; Corollary 3 is a tool of its appendix."""
+    """Return the theorems and corollaries of the paper's text, without Corollary 3, a tool of its
+    appendix."""
     return [r for r in results if re.fullmatch(r"Theorem \d|Corollary [12]", r.claim.source)]
 
 
@@ -103,7 +104,7 @@ def _symbols() -> Html:
 
 
 def claims(results: Sequence[Result]) -> str:
-    """The main results one by one, and the other claims in tables that unfold."""
+    """Return the main results one by one, and the other claims in tables that unfold."""
     main = main_results(results)
     cards = "\n".join(f"<li>{_card(result)}</li>" for result in main)
     paper = [r for r in results if r not in main and r.claim.source != "ours"]
@@ -129,7 +130,7 @@ def claims(results: Sequence[Result]) -> str:
 
 
 def _card(result: Result) -> Html:
-    """A main result: its name and verdict, what it says, and how often that was checked."""
+    """Return a main result: its name and verdict, what it says, and how often that was checked."""
     checks = f"{result.checks:,} checks, {_violations(result)}"
     if result.tightest is not None:
         least, middle = _ratio(result.tightest), _ratio(result.typical)
@@ -160,7 +161,7 @@ def _table(results: Sequence[Result]) -> Html:
 
 
 def _row(result: Result, header: Sequence[str]) -> str:
-    """A row whose numbers carry their names, for screens too narrow for a table."""
+    """Return a row whose numbers carry their names, for screens too narrow for a table."""
     claim = result.claim
     seed = "" if result.counterexample is None else f"<small>seed {result.counterexample}</small>"
     cells = [

@@ -207,7 +207,7 @@ def _log_x(axes: Axes) -> None:
 
 
 def _power_of_ten(value: float) -> str:
-    """A tick's label: plain up to a thousand, then a power."""
+    """Return a tick's label: plain up to a thousand, then a power."""
     if value < 1e4:
         return f"{value:g}"
     return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)

@@ -99,7 +99,7 @@ def _command(directory: Path, families: int, seed: int) -> str:
 
 
 def _figures(pictures: Mapping[str, Picture], beginning: str) -> Html:
-    """The figures of a section; one that is alone has its caption beside it."""
+    """Return the figures of a section; one that is alone has its caption beside it."""
     shown = [p for name, p in pictures.items() if name.startswith(beginning)]
     figures = "\n".join(figure(picture, wide=len(shown) == 1) for picture in shown)
     return Html(f'<div class="figures">{figures}</div>')
@@ -141,7 +141,7 @@ def notes(results: Sequence[Result]) -> list[str]:
 
 
 def _shares_beyond(studies: Studies, objective: str) -> list[float]:
-    """The shares of agents that move where the paper's constants leave no step to make."""
+    """Return the shares of agents that move where the paper's constants leave no step to make."""
     return [
         float(share)
         for found in studies.movements

@@ -82,11 +82,11 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         self._time = 0
 
     def observation_space(self, agent: str) -> spaces.Box:
-        """The same for all."""
+        """Return the space, the same for all agents."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Box:
-        """The same for all."""
+        """Return the space, the same for all agents."""
         return self.action_spaces[agent]
 
     def reset(
@@ -113,7 +113,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Every agent accelerates for 0.1 s."""
+        """Let every agent accelerate for 0.1 s."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         stacked = np.stack([np.reshape(actions[agent], 1) for agent in self.possible_agents])
@@ -133,7 +133,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         )
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The road and the vehicles from above; needs the extra `video`."""
+        """Draw the road and the vehicles from above; needs the extra `video`."""
         if self.render_mode is None:
             return None
         if self._picture is None:

@@ -83,7 +83,7 @@ class Network:
 
 
 def figure_eight() -> Network:
-    """The network of the paper's Experiment 2, made once and kept in the cache folder."""
+    """Return the network of the paper's Experiment 2, made once and kept in the cache folder."""
     path = _cached()
     if path.is_file():
         try:
@@ -97,7 +97,7 @@ def figure_eight() -> Network:
 
 
 def read(path: Path | str) -> Network:
-    """The loop in a network file.
+    """Read the loop from a network file.
 
     Raises:
         UserError: it is not a SUMO network, or has not the edges of a figure-eight.
@@ -149,7 +149,7 @@ def _sumo_version() -> str:
 
 
 def _description() -> dict[str, str]:
-    """The files that netconvert makes a network of, by the option they are given with."""
+    """Return the files that netconvert makes a network of, by the option they are given with."""
     ends = {
         "center": (0.0, 0.0),
         "right": (RADIUS, 0.0),
@@ -193,7 +193,7 @@ def _edge(
     x: Float[np.ndarray, " p"] | None = None,
     y: Float[np.ndarray, " p"] | None = None,
 ) -> str:
-    """One edge; x and y are the points of its shape in radii, None for a straight one."""
+    """Return one edge; x and y are the points of its shape in radii, None for a straight one."""
     shape = ""
     if x is not None and y is not None:
         points = " ".join(f"{RADIUS * a:.6f},{RADIUS * b:.6f}" for a, b in zip(x, y, strict=True))

@@ -55,7 +55,7 @@ def check(placement: str) -> None:
 
 
 def autonomous(placement: str) -> list[int]:
-    """The numbers of the autonomous vehicles.
+    """Return the numbers of the autonomous vehicles.
 
     Example:
         >>> autonomous("hrhhrrhrhhhrrr")

@@ -147,7 +147,7 @@ class Simulation:
         actions: Float[np.ndarray, "n 1 1"],
         following: Float[np.ndarray, "n 1 6"],
     ) -> Outcomes:
-        """The same in the only column that a process can have; it saves some copies."""
+        """Return the same in the only column that a process can have; it saves some copies."""
         gain, crashed = self._drive(actions[:, 0, 0].tolist())
         self._observe(following[:, 0])
         return Outcomes([gain], [(0, True, False)] if crashed else [])
@@ -199,7 +199,7 @@ class Simulation:
         return reward(speeds), False
 
     def picture(self) -> Float[np.ndarray, " 28"]:
-        """Every vehicle's x, then every vehicle's speed."""
+        """Return every vehicle's x, then every vehicle's speed."""
         return np.array(self.x + self.speeds, np.float32)
 
     def close(self) -> None:
@@ -255,7 +255,8 @@ class Simulation:
 
 
 def checked_network(network: str) -> Path:
-    """The network file that a simulation drives on: the one given, or else the generated one.
+    """Return the network file that a simulation drives on: the one given, or else the generated
+    one.
 
     Raises:
         UserError: SUMO is missing, the file is not the network of a figure-eight, or its edges are
@@ -275,7 +276,7 @@ def checked_network(network: str) -> Path:
 
 
 def reward(speeds: list[float]) -> float:
-    """The reward: 1 if all vehicles drive 20 m/s, 0 if all stand (or worse).
+    """Return the reward: 1 if all vehicles drive 20 m/s, 0 if all stand (or worse).
 
     Example:
         >>> reward([5.0] * 14)
@@ -285,7 +286,7 @@ def reward(speeds: list[float]) -> float:
 
 
 def _crossings_ahead(network: networks.Network) -> list[float]:
-    """Of each lane, where along the loop the next crossing begins; 0 inside of junctions.
+    """Return where along the loop the next crossing begins, for each lane; 0 inside of junctions.
 
     A vehicle ahead and nearer than that is the leader: nothing can come in between. The last lanes
     look across the start of the loop.
@@ -308,7 +309,7 @@ def _picker(numbers: Sequence[int]) -> Callable[[list[float]], tuple[float, ...]
 
 
 def _rows_of_noise(random: np.random.Generator, width: int) -> Iterator[list[float]]:
-    """The noise on human accelerations, a row for each step."""
+    """Yield the noise on human accelerations, a row for each step."""
     while True:
         yield from (random.standard_normal((_ROWS, width)) * _NOISE).tolist()
 

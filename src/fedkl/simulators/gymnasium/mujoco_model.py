@@ -40,7 +40,8 @@ class Model:
         return parameters
 
     def nominal(self, name: str) -> Any:
-        """An array or number of the model as it was made, such as `opt.timestep`; None: no such."""
+        """Return an array or number of the model as it was made, such as `opt.timestep`; None: no
+        such."""
         found = self._before.get(name)
         return self._read(name) if found is None else found
 

@@ -148,7 +148,7 @@ class Physics:
         return None
 
     def _argument(self, name: str) -> Quantity | None:
-        """An argument of the constructor: what it was given, or else the default."""
+        """Return an argument of the constructor: what it was given, or else the default."""
         there = inspect.signature(type(self._env).__init__).parameters
         if name not in there:
             return None
@@ -216,7 +216,7 @@ def _works(write: Callable[[], None]) -> bool:
 
 
 def _like(before: Any, value: np.ndarray) -> Any:
-    """A value of the kind that was there before."""
+    """Return a value of the kind that was there before."""
     if isinstance(before, np.ndarray):
         return value.astype(before.dtype)
     if isinstance(before, list | tuple):

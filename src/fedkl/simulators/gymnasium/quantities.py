@@ -30,7 +30,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_of(value: Any, help: str) -> Quantity | None:
-    """A number or an array of numbers as it is now; None for anything else."""
+    """Return a number or an array of numbers as it is now; None for anything else."""
     try:
         array = np.asarray(value)
     except ValueError:  # a list of lists of different lengths

@@ -50,7 +50,7 @@ def is_clean(spec: EnvSpec) -> bool:
 
 
 def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """The environment, without wrappers that check or count: the limit is our business.
+    """Make the environment, without wrappers that check or count: the limit is ours.
 
     Raises:
         UserError: something that it needs is missing, or it refuses its arguments.
@@ -67,14 +67,14 @@ def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]
 
 
 def silence_mujoco() -> None:
-    """MuJoCo's warnings go nowhere; else it writes them into a file in the current folder."""
+    """Silence MuJoCo's warnings; else it writes them into a file in the current folder."""
     if (mujoco := _imported("mujoco")) is not None:
         mujoco.set_mju_user_warning(lambda *_: None)
 
 
 @contextlib.contextmanager
 def _quiet(spec: EnvSpec) -> Iterator[None]:
-    """Nothing is printed, and nothing is left in the current folder, while one is made."""
+    """Print nothing, and leave nothing in the current folder, while an environment is made."""
     before = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -111,7 +111,7 @@ class Environment:
         return seen[None]
 
     def step(self, actions: Float[np.ndarray, "1 a"] | Int[np.ndarray, " 1"]) -> Step:
-        """The agent acts.
+        """Let the agent act.
 
         Raises:
             UserError: the environment failed.
@@ -139,7 +139,8 @@ class Environment:
         actions: Shaped[np.ndarray, "1 c *a"],
         following: Float[np.ndarray, "1 c o"],
     ) -> Outcomes:
-        """The agent acts in some columns; limits of actions, and finiteness, are seen to at once.
+        """Return the agent acts in some columns; limits of actions, and finiteness, are seen to at
+        once.
 
         Raises:
             UserError: an environment failed.
@@ -172,7 +173,7 @@ class Environment:
         return outcomes
 
     def picture(self) -> Float[np.ndarray, " 0"]:
-        """Nothing: there is no artist."""
+        """Return nothing: there is no renderer."""
         return np.zeros(0, np.float32)
 
     def _look(self, observation: Any) -> Float[np.ndarray, " o"]:
@@ -256,7 +257,7 @@ class Distortion:
         self._random = np.random.default_rng(0)
 
     def begin(self, random: np.random.Generator) -> None:
-        """An episode starts, with nothing on its way."""
+        """Start an episode, with nothing on its way."""
         self._random = random
         self._waiting.clear()
 

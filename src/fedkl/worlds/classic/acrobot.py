@@ -124,7 +124,7 @@ class Acrobot(World):
 
 
 def _change(params: AcrobotParams, state: AcrobotState, torque: Scalar) -> AcrobotState:
-    """The state's derivative.
+    """Return the state's derivative.
 
     The mass matrix is [[m11, m12], [m12, m22]]; what weight and rotation (centrifugal and Coriolis
     forces) do to either joint is on the other side.

@@ -86,7 +86,7 @@ class MountainCarContinuous(World):
     def reset(
         self, params: MountainCarParams, key: PRNGKeyArray
     ) -> tuple[MountainCarState, Float[Array, " 2"]]:
-        """At rest, anywhere in the client's range."""
+        """Start at rest, anywhere in the client's range."""
         dtype = jnp.result_type(*params)
         position = jax.random.uniform(key, (), dtype, params.initial_low, params.initial_high)
         state = MountainCarState(position, jnp.zeros((), dtype))
