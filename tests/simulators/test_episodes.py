@@ -234,7 +234,7 @@ def test_discrete_actions_are_whole_numbers_in_columns(make):
         seeds=(Seed((1,)), Seed((2,))),
     )
     job = Job((Seed((3,)), Seed((4,))), [actor], (40, 10), refill=True)
-    done = run_job([make("DiscreteAction"), make("DiscreteAction")], job)
+    done = run_job([make("Buttons"), make("Buttons")], job)
     assert done.action.shape == (40, 1, 2)
     assert done.action.dtype == np.int32
     assert set(done.action[:, 0, 0].tolist()) == {0, 1, 2}

@@ -153,7 +153,7 @@ def one_line(error: BaseException) -> str:
     """An error in one line, as it ends a traceback.
 
     Example:
-        >>> last_words(ValueError("a\\nb"))
+        >>> one_line(ValueError("a\\nb"))
         'ValueError: a b'
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")

@@ -4,14 +4,16 @@ numbers that begin with 0 to the environment's."""
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Float
 from numpy import add, array, float32, fmax, fmin, isfinite, multiply
 
 from fedkl.core.errors import UserError
+
+if TYPE_CHECKING:
+    from gymnasium.spaces import Space
 
 
 class Box(NamedTuple):
@@ -103,7 +105,7 @@ ACTIONS = "fedkl takes Box actions of real numbers, and Discrete ones"
 class ObservationFlattener:
     """A map from an environment's observations to vectors."""
 
-    def __init__(self, space: spaces.Space[Any], who: str) -> None:
+    def __init__(self, space: Space[Any], who: str) -> None:
         """Args:
         space: of the observations.
         who: whose they are, for messages.
@@ -111,6 +113,8 @@ class ObservationFlattener:
         Raises:
             UserError: there are no vectors in it.
         """
+        from gymnasium import spaces
+
         if problem := _no_vectors(space):
             raise UserError(f"{who} has {problem} observations ({space}), and {OBSERVATIONS}")
         self._space = space
@@ -118,6 +122,7 @@ class ObservationFlattener:
         self._shape = space.shape if isinstance(space, spaces.Box) else None
         self.plain = self._shape is not None and len(self._shape) == 1
         """Whether observations are vectors as they are."""
+        self._flatten = spaces.flatten
         self.size: int = spaces.flatdim(space)
 
     def __call__(self, observation: Any) -> Float[np.ndarray, " o"]:
@@ -129,7 +134,7 @@ class ObservationFlattener:
         if self._shape is None:
             if not self._space.contains(observation):
                 raise UserError(f"{self._who} returned an observation that is not in its space")
-            observation = spaces.flatten(self._space, observation)
+            observation = self._flatten(self._space, observation)
         seen = array(observation, float32)
         if self._shape is not None and seen.shape != self._shape:
             raise UserError(
@@ -141,12 +146,14 @@ class ObservationFlattener:
         return seen.reshape(self.size)
 
 
-def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
+def actions_of(space: Space[Any], who: str) -> Box | Numbers:
     """Return the actions of a space.
 
     Raises:
         UserError: it cannot act there.
     """
+    from gymnasium import spaces
+
     if isinstance(space, spaces.Discrete):
         return Numbers(int(space.n), int(space.start), str(space.dtype))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -158,7 +165,7 @@ def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
     raise UserError(f"{who} has {kind} actions ({space}), and {ACTIONS}")
 
 
-def actuator_of(space: spaces.Space[Any], who: str) -> BoxAction | DiscreteAction:
+def actuator_of(space: Space[Any], who: str) -> BoxAction | DiscreteAction:
     """Return the map from a policy's actions to those of a space.
 
     Raises:
@@ -167,8 +174,10 @@ def actuator_of(space: spaces.Space[Any], who: str) -> BoxAction | DiscreteActio
     return actuator(actions_of(space, who))
 
 
-def _no_vectors(space: spaces.Space[Any]) -> str:
+def _no_vectors(space: Space[Any]) -> str:
     """Return the kind of an observation that is no vector nor made of vectors; else empty."""
+    from gymnasium import spaces
+
     if isinstance(space, spaces.Box):
         image = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
         return "image" if image else ""

@@ -128,7 +128,7 @@ class Point:
         return np.array([self._target, self._time], np.float32)
 
 
-class DiscreteAction:
+class Buttons:
     """One agent that is paid the number of the button it presses; observes its last payment.
 
     Args:

@@ -72,7 +72,7 @@ class FigureEightPicture:
         headings = fronts - self._network.points(np.asarray(x) - CAR_LENGTH)
         cars = zip(self._placement, fronts, headings, np.asarray(speeds), strict=True)
         for driver, front, heading, speed in cars:
-            _draw_car(canvas, driver, front, heading, speed_colour(speed))
+            _draw_car(canvas, driver, front, heading, speed_colour(float(speed)))
         canvas.text(self._at(0.03, 0.97), caption, 18, anchor="la")
         return canvas.image()
 
