@@ -140,8 +140,8 @@ def draw(found: dict[str, list[dict[str, Any]]], d_global: float) -> tuple[str, 
     """c1 above, the distance below, over the iterations of all rounds; as SVG and PNG."""
     from matplotlib.figure import Figure
 
+    from fedkl.report.lines import label_axes, log_axis
     from fedkl.report.pictures import Drawing, matplotlib_style, rendered
-    from fedkl.report.plotting import label_axes, log_axis
     from fedkl.report.style import BLUE, GREEN, MUTED, VERMILLION
 
     shades = dict(zip(RULES, (BLUE, VERMILLION, GREEN), strict=True))

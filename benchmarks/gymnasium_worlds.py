@@ -28,7 +28,7 @@ from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.config.config import parse_assignment
 from fedkl.io.compilation import enable_cache
 from fedkl.learning.randomness import Purpose, key_for
-from fedkl.simulators.gymnasium.making import silence_mujoco
+from fedkl.simulators.gymnasium.registration import silence_mujoco
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import SoloWorld
 

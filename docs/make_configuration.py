@@ -18,8 +18,8 @@ from fedkl.core.settings import spelled
 from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
 from fedkl.server.aggregation.settings import LinkNames
 from fedkl.server.selection import SELECTORS
-from fedkl.worlds import WORLDS, Word
-from fedkl.worlds.heterogeneous import Family
+from fedkl.worlds import WORLDS, Parameter
+from fedkl.worlds.heterogeneous import HeterogeneousWorld
 from fedkl.worlds.parameters import distortions
 
 INTRODUCTION = """\
@@ -78,8 +78,8 @@ WORLD = """\
 
 `world.name` says which world.
 
-What may differ between clients are a world's words. `world.clients`, a table within the table, says
-how they are drawn:
+A world's parameters may differ between clients. `world.clients`, a table within the table, says how
+they are drawn:
 
 ```toml
 [world.clients]
@@ -88,11 +88,11 @@ length = [0.4, 0.5, 0.7]
 ```
 
 On the command line it is `--set "world.clients.gravity={uniform=[7,13]}"`. A file that builds on a
-preset replaces word by word. [Heterogeneous clients](heterogeneous-clients.md) has all ways to
-draw.
-Beside their own words, all worlds in JAX have:
+preset replaces parameter by parameter. [Heterogeneous clients](heterogeneous-clients.md) has all
+ways to draw.
+Beside their own parameters, all worlds in JAX have:
 
-{words}
+{parameters}
 Where actions are discrete there is neither `action_offset` nor `action_noise`.
 """
 
@@ -125,7 +125,7 @@ def page() -> str:
     parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
     parts += [ALGORITHM, _table(shared, Algorithm, "algorithm.")]
     parts += [_named(ALGORITHMS[name], "algorithm.", _names(shared)) for name in ALGORITHMS]
-    parts.append(WORLD.replace("{words}", _words(distortions(1))))
+    parts.append(WORLD.replace("{parameters}", _parameters(distortions(1))))
     parts += [_named(WORLDS[name], "world.", {"differences"}) + _world(name) for name in WORLDS]
     parts += [SELECTION, *_all_named(SELECTORS, "selection.")]
     parts.append(AGGREGATION + _table(dataclasses.fields(LinkNames), LinkNames, "aggregation."))
@@ -158,22 +158,24 @@ def _named(cls: Any, prefix: str, shared: set[str], kind: str = "") -> str:
 def _world(name: str) -> str:
     """What may differ between clients of a world."""
     cls = WORLDS[name]
-    if not issubclass(cls, Family):
+    if not issubclass(cls, HeterogeneousWorld):
         return ""
-    if not isinstance(cls.words, tuple):  # a property, of a world that is made
-        return "\nIts words depend on its settings: `fedkl describe` tells them.\n"
-    return f"\n{_words(cls.words)}" if cls.words else ""
+    if not isinstance(cls.parameters, tuple):  # a property, of a world that is made
+        return "\nIts parameters depend on its settings: `fedkl describe` tells them.\n"
+    return f"\n{_parameters(cls.parameters)}" if cls.parameters else ""
 
 
-def _words(words: Iterable[Word]) -> str:
-    lines = ["| word | nominal | limits | is |", "|---|---|---|---|"]
-    for word in words:
-        ends = {"at least": word.low, "at most": word.high}
+def _parameters(parameters: Iterable[Parameter]) -> str:
+    lines = ["| parameter | nominal | limits | is |", "|---|---|---|---|"]
+    for parameter in parameters:
+        ends = {"at least": parameter.low, "at most": parameter.high}
         limits = ", ".join(
             f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value)
         )
-        nominal = _toml(word.nominal) if word.name != "initial_state" else "{ boxes = 1 }"
-        lines.append(f"| `{word.name}` | `{nominal}` | {limits} | {_escaped(word.help)} |")
+        nominal = _toml(parameter.nominal) if parameter.name != "initial_state" else "{ boxes = 1 }"
+        lines.append(
+            f"| `{parameter.name}` | `{nominal}` | {limits} | {_escaped(parameter.help)} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 
 from fedkl.report import load_runs
 from fedkl.report.groups import Group, grouped
+from fedkl.report.lines import draw_line, lines_of
 from fedkl.report.pictures import matplotlib_style
-from fedkl.report.plotting import draw_line, lines_of
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, difference, probability_of_improvement
 from fedkl.report.table import table, with_interval

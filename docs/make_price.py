@@ -16,8 +16,8 @@ import numpy as np
 
 from fedkl.report import load_runs
 from fedkl.report.groups import Group, grouped
+from fedkl.report.lines import canvas, draw_line, label_axes, lines_of, room_for
 from fedkl.report.pictures import head, matplotlib_style
-from fedkl.report.plotting import canvas, draw_line, label_axes, lines_of, room_for
 from fedkl.report.statistics import FloatArray, estimate, iqm, probability_of_improvement
 from fedkl.report.table import with_interval
 

@@ -20,7 +20,7 @@ LIMIT, DT = 15.0, 0.05
 
 
 class Planet(NamedTuple):
-    """What makes a client's pendulum its own: a number for each word."""
+    """What makes a client's pendulum its own: a number for each parameter."""
 
     gravity: Array
 
@@ -41,7 +41,7 @@ class Pendulum(fedkl.World):
     observation_size: ClassVar[int] = 3
     actions: ClassVar[fedkl.Continuous] = fedkl.Continuous(1)
     horizon: ClassVar[int] = 60
-    words: ClassVar = (fedkl.Word("gravity", 9.8, low=0.0, help="of the planet (m/s^2)"),)
+    parameters: ClassVar = (fedkl.Parameter("gravity", 9.8, low=0.0, help="of the planet (m/s^2)"),)
     params: ClassVar = Planet
 
     def reset(self, params: Planet, key: Array) -> tuple[Swing, Array]:

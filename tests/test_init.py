@@ -30,6 +30,11 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
         fedkl.prest  # noqa: B018
 
 
+def test_a_former_name_still_works():
+    with pytest.warns(DeprecationWarning, match=r"fedkl\.Word is called fedkl\.Parameter now"):
+        assert fedkl.Word is fedkl.Parameter
+
+
 def run(program, *arguments, **variables):
     """What a program prints in a process of its own; a variable that is None is not there."""
     environment = {k: v for k, v in (os.environ | variables).items() if v is not None}

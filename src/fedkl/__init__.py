@@ -10,6 +10,7 @@ for record in federation:
 """
 
 import os
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
     from fedkl.worlds import (
         Continuous,
         Discrete,
+        Parameter,
         SharedWorld,
         SoloWorld,
         Transition,
-        Word,
         World,
         register_world,
     )
@@ -76,7 +77,7 @@ _HOMES = {
     "Transform": "fedkl.server.aggregation",
     "Transition": "fedkl.worlds",
     "UserError": "fedkl.core.errors",
-    "Word": "fedkl.worlds",
+    "Parameter": "fedkl.worlds",
     "World": "fedkl.worlds",
     "load": "fedkl.policies",
     "preset": "fedkl.config.config",
@@ -92,6 +93,8 @@ _HOMES = {
     "train": "fedkl.training.api",
 }
 
+_FORMER = {"Word": "Parameter"}
+
 __all__ = [
     "Algorithm",
     "Callback",
@@ -99,6 +102,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "Federation",
+    "Parameter",
     "Policy",
     "Record",
     "Reducer",
@@ -110,7 +114,6 @@ __all__ = [
     "Transform",
     "Transition",
     "UserError",
-    "Word",
     "World",
     "load",
     "preset",
@@ -130,7 +133,11 @@ __all__ = [
 if not TYPE_CHECKING:  # else a type checker would believe in every name
 
     def __getattr__(name):
-        """A public name, or a part of the package: `fedkl.tabular` needs no import of its own."""
+        """Return a public name, or a subpackage: `fedkl.tabular` needs no import of its own."""
+        if name in _FORMER:
+            message = f"fedkl.{name} is called fedkl.{_FORMER[name]} now"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            name = _FORMER[name]
         if name in _HOMES:
             return getattr(import_module(_HOMES[name]), name)
         if name == "__version__":

@@ -11,7 +11,7 @@ import pytest
 import fedkl
 from fedkl.cli import filming
 from fedkl.core.errors import UserError
-from fedkl.server.episode import Film
+from fedkl.server.episode import Episode
 
 
 def asked(video: Path | None = None, **given: Any) -> argparse.Namespace:
@@ -65,7 +65,7 @@ def test_the_film_names_algorithm_round_speed_and_clients(tmp_path, monkeypatch)
 
     monkeypatch.setattr(filming, "grid", grid)
     monkeypatch.setattr(filming, "write_video", lambda path, frames, fps: told.update(fps=fps))
-    films = {n: Film(iter([np.zeros((2, 2, 3), np.uint8)]), 10.0, [0.0, -n / 4]) for n in (0, 9)}
+    films = {n: Episode(iter([np.zeros((2, 2, 3), np.uint8)]), 10.0, [0.0, -n / 4]) for n in (0, 9)}
     video = filming.write(asked(tmp_path / "f.gif", clients=2), federation(10), films)
     assert told["heading"] == "fedkl on reacher, round 7, 0.2x"
     assert told["captions"] == [

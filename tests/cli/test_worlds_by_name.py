@@ -113,7 +113,10 @@ def test_other_settings_go_with_the_shorthand():
         (["gym:toys/Nan-v0"], "returned an observation that is not finite, in step 3"),
         (["gym:toys/Shape-v0"], "its space says (2,), in step 3 of an episode"),
         (["gym:toys/Reward-v0"], "returned a reward of inf, in step 3"),
-        (["gym:CartPole-v1", "--set", "world.clients.mass=2"], "world.clients.mass is not a word"),
+        (
+            ["gym:CartPole-v1", "--set", "world.clients.mass=2"],
+            "world.clients.mass is not a parameter",
+        ),
         (["pettingzoo:no_such_module"], "no_such_module cannot be imported"),
         (["pettingzoo:mpe2.simple_tag_v3"], "has agents with different spaces"),
         (["pettingzoo:toy_simulators"], "toy_simulators has no parallel_env"),

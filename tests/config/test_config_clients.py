@@ -106,10 +106,13 @@ def test_clients_of_one_simulation_have_no_words():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"world.clients": 3}, "world.clients must be a table of words, not 3"),
-        ({"world.clients.gravty": 3}, "world.clients.gravty is not a word of cartpole (did you"),
+        ({"world.clients": 3}, "world.clients must be a table of parameters, not 3"),
+        (
+            {"world.clients.gravty": 3},
+            "world.clients.gravty is not a parameter of cartpole (did you",
+        ),
         ({"world.clients.gravity": "x"}, "world.clients.gravity must be a number, a list, or"),
-        ({"world.clients.a.b": 3}, "world.clients.a.b is not a word of cartpole; it has: "),
+        ({"world.clients.a.b": 3}, "world.clients.a.b is not a parameter of cartpole; available: "),
         ({"world.clients.initial_low": 1}, "world.clients: client 0 would have initial_low = 1"),
         ({"world.clients": 3, "world.clients.gravity": 3}, "clients must be a table of settings"),
         ({"world.other.b": 3}, "world.other.b is not a setting"),

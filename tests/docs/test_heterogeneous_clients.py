@@ -18,8 +18,8 @@ def test_the_file_is_a_config(tmp_path):
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    words = fedkl.preset(str(path)).clients()
-    assert list(words) == ["gravity", "length", "initial_low", "initial_high", "action_delay"]
+    parameters = fedkl.preset(str(path)).clients()
+    assert list(parameters) == ["gravity", "length", "initial_low", "initial_high", "action_delay"]
 
 
 def test_the_python_runs(capsys):
@@ -28,7 +28,7 @@ def test_the_python_runs(capsys):
     assert len(capsys.readouterr().out.strip("[]\n").split()) == 10
     scope = {}
     exec(own, scope)
-    assert scope["Planets"].words[0].nominal == 9.8
+    assert scope["Planets"].parameters[0].nominal == 9.8
 
 
 @pytest.mark.parametrize("cell", SAID)
@@ -41,7 +41,7 @@ def test_every_way_to_draw_can_be_drawn(cell):
 
 
 def test_every_distortion_is_named():
-    assert all(f"`{word.name}`" in PAGE for word in distortions(1))
+    assert all(f"`{parameter.name}`" in PAGE for parameter in distortions(1))
 
 
 def test_the_lines_of_clients_csv_are_those_of_the_preset():

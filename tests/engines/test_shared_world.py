@@ -175,7 +175,7 @@ class JaxNoise:
         return episode._replace(action=(episode.action + offset[:, None]).astype(np.float32))
 
     def _noise(self, actor):
-        key = jax.random.wrap_key_data(np.array(actor.seeds[0].words, np.uint32))
+        key = jax.random.wrap_key_data(np.array(actor.seeds[0].key_data, np.uint32))
         _, step_key = jax.random.split(key)
         act_key, _ = jax.random.split(jax.random.split(step_key, 1)[0])
         (episode,) = actor.seeds[0].numbers

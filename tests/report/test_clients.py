@@ -10,21 +10,21 @@ from fedkl.report.pictures import check_target, matplotlib_style
 RANDOM = np.random.default_rng(0)
 
 
-def labels(words, field=None, nominal=None):
+def labels(parameters, field=None, nominal=None):
     with matplotlib_style():
-        figure = _figure(Clients("a title", words, nominal or {}, field))
+        figure = _figure(Clients("a title", parameters, nominal or {}, field))
         return [axes.get_xlabel() for axes in figure.axes], figure
 
 
 def test_a_panel_for_each_word_that_differs():
-    words = {
+    parameters = {
         "gravity": RANDOM.normal(size=10),
         "alike": np.ones(10),
         "offset": RANDOM.normal(size=(10, 2)),
         "means": RANDOM.normal(size=(10, 3)),
     }
     found, figure = labels(
-        words, nominal={"gravity": 0.0, "offset": (0.0, 0.0), "means": (0, 1, 2)}
+        parameters, nominal={"gravity": 0.0, "offset": (0.0, 0.0), "means": (0, 1, 2)}
     )
     assert found == ["gravity", "offset_0", "entry of means"]
     assert figure.get_suptitle() == "a title"
@@ -51,7 +51,7 @@ def test_the_field_has_a_box_for_each_place():
 def test_clients_that_are_alike_have_no_panel():
     found, figure = labels({"gravity": np.ones(4)})
     assert found == []
-    assert "all clients are alike" in [text.get_text() for text in figure.texts]
+    assert "all clients are identical" in [text.get_text() for text in figure.texts]
 
 
 def test_the_same_clients_give_the_same_file(tmp_path):

@@ -17,8 +17,8 @@ from fedkl.core.errors import UserError
 from fedkl.report import load_runs
 from fedkl.report.figures import _kl_local, _learning_curves, draw
 from fedkl.report.groups import Curves, grouped
+from fedkl.report.lines import MOST_SEEDS, canvas, log_axis
 from fedkl.report.pictures import Drawing, Picture, head, matplotlib_style, rendered
-from fedkl.report.plotting import MOST_SEEDS, canvas, log_axis
 from fedkl.report.style import colours, robust_range
 
 

@@ -14,8 +14,8 @@ from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.figures import _learning_curves, draw
 from fedkl.report.groups import grouped, judged
 from fedkl.report.labels import labels
+from fedkl.report.lines import dashes_of, lines_of, shades_of
 from fedkl.report.pictures import matplotlib_style
-from fedkl.report.plotting import dashes_of, lines_of, shades_of
 from fedkl.report.style import REFERENCES, colours
 from fedkl.report.table import target_of
 

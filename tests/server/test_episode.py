@@ -20,7 +20,7 @@ class Easel(PointTarget):
 
     frames_per_second: ClassVar[float] = 4.0
 
-    def artist(self, params):
+    def renderer(self, params):
         return lambda state, step, total: np.array([[[state.x + params, step, total]]], np.uint8)
 
 
@@ -49,7 +49,7 @@ def test_frames_are_drawn_only_when_they_are_looked_at():
     drawn = []
 
     class Slow(Easel):
-        def artist(self, params):
+        def renderer(self, params):
             return lambda state, step, total: drawn.append(step)
 
     made = film(Slow(), recording(5))

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
+from fedkl.simulators.spaces import Box, Numbers, ObservationFlattener, actions_of, actuator_of
 
 UNIT = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -15,7 +15,7 @@ UNIT = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
 def test_an_observation_is_a_copy_in_single_precision():
     given = np.array([0.25, -0.5])
-    seen = Sight(UNIT, "it")(given)
+    seen = ObservationFlattener(UNIT, "it")(given)
     given[:] = 9
     assert seen.tolist() == [0.25, -0.5]
     assert seen.dtype == np.float32
@@ -37,7 +37,7 @@ def test_an_observation_is_a_copy_in_single_precision():
     ],
 )
 def test_what_is_made_of_vectors_is_seen_as_one(space, given, expected):
-    sight = Sight(space, "it")
+    sight = ObservationFlattener(space, "it")
     assert sight.size == len(expected)
     assert sorted(sight(given).tolist()) == sorted(expected)
     if not isinstance(space, spaces.Dict):
@@ -59,7 +59,7 @@ def test_what_is_made_of_vectors_is_seen_as_one(space, given, expected):
 )
 def test_what_is_not_made_of_vectors_is_refused_with_what_is_allowed(space, kind):
     with pytest.raises(UserError) as caught:
-        Sight(space, "the toy")
+        ObservationFlattener(space, "the toy")
     assert str(caught.value).startswith(f"the toy has {kind} observations (")
     assert "fedkl takes vectors (Box)" in str(caught.value)
 
@@ -78,11 +78,11 @@ def test_what_is_not_made_of_vectors_is_refused_with_what_is_allowed(space, kind
 )
 def test_an_observation_must_be_of_its_space_and_finite(space, given, sentence):
     with pytest.raises(UserError, match=f"^the toy returned an observation .*{sentence}"):
-        Sight(space, "the toy")(given)
+        ObservationFlattener(space, "the toy")(given)
 
 
 def test_large_observations_are_finite_too():
-    assert Sight(UNIT, "it")(np.array([3e38, -3e38])).max() > 2e38
+    assert ObservationFlattener(UNIT, "it")(np.array([3e38, -3e38])).max() > 2e38
 
 
 # Actions.
@@ -91,7 +91,7 @@ def test_large_observations_are_finite_too():
 def test_actions_from_minus_one_to_one_are_all_that_motors_can_do():
     low, high = (np.array(ends, np.float32) for ends in ([-2, 0, -0.4], [2, 10, 0.4]))
     space = spaces.Box(low, high)
-    act = acting(space, "it")
+    act = actuator_of(space, "it")
     for given, expected in (([-1, -1, -1], [-2, 0, -0.4]), ([0, 0, 0], [0, 5, 0])):
         np.testing.assert_allclose(act(np.array(given, np.float32)), expected, atol=1e-7)
     np.testing.assert_allclose(act(np.array([0.5, 0.5, 0.5], np.float32)), [1, 7.5, 0.2])
@@ -112,7 +112,7 @@ def test_actions_from_minus_one_to_one_are_all_that_motors_can_do():
     ],
 )
 def test_several_actions_at_once_are_what_each_would_be(low, high, expected):
-    act = acting(spaces.Box(np.array(low, np.float32), np.array(high, np.float32)), "it")
+    act = actuator_of(spaces.Box(np.array(low, np.float32), np.array(high, np.float32)), "it")
     given = np.array([0.5, -0.25], np.float32)
     for several in (1, 3, 2, 5):
         actions = np.tile(given, (several, 1))
@@ -123,18 +123,18 @@ def test_several_actions_at_once_are_what_each_would_be(low, high, expected):
 
 def test_what_is_not_a_number_becomes_one_of_the_limits():
     space = spaces.Box(-2, 2, (2,), np.float32)
-    assert space.contains(acting(space, "it")(np.full(2, np.nan, np.float32)))
+    assert space.contains(actuator_of(space, "it")(np.full(2, np.nan, np.float32)))
 
 
 def test_what_is_not_bounded_is_left_as_it_is():
     space = spaces.Box(np.array([-np.inf, 0.0]), np.array([np.inf, np.inf]), dtype=np.float64)
-    acted = acting(space, "it")(np.array([-7, -3], np.float32))
+    acted = actuator_of(space, "it")(np.array([-7, -3], np.float32))
     assert acted.tolist() == [-7, 0]
     assert acted.dtype == np.float64
 
 
 def test_actions_have_the_shape_of_their_space_one_or_several():
-    act = acting(spaces.Box(-1, 1, (2, 2)), "it")
+    act = actuator_of(spaces.Box(-1, 1, (2, 2)), "it")
     assert act(np.zeros(4, np.float32)).shape == (2, 2)
     assert act(np.zeros((5, 4), np.float32)).shape == (5, 2, 2)
 
@@ -142,8 +142,8 @@ def test_actions_have_the_shape_of_their_space_one_or_several():
 @pytest.mark.parametrize("dtype", [np.int64, np.int32])
 def test_discrete_actions_begin_where_their_space_does(dtype):
     space = spaces.Discrete(3, start=5, dtype=dtype)
-    assert [space.contains(acting(space, "it")(a)) for a in np.arange(3)] == [True] * 3
-    assert acting(space, "it")(np.arange(3)).tolist() == [5, 6, 7]
+    assert [space.contains(actuator_of(space, "it")(a)) for a in np.arange(3)] == [True] * 3
+    assert actuator_of(space, "it")(np.arange(3)).tolist() == [5, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_discrete_actions_begin_where_their_space_does(dtype):
 )
 def test_other_actions_are_refused_with_what_is_allowed(space, kind):
     with pytest.raises(UserError) as caught:
-        acting(space, "the toy")
+        actuator_of(space, "the toy")
     assert str(caught.value).startswith(f"the toy has {kind} actions (")
     assert "fedkl takes Box actions of real numbers, and Discrete ones" in str(caught.value)
 

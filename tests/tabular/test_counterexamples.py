@@ -160,7 +160,7 @@ def test_shaped_agents_differ_and_have_no_heterogeneity():
 
 def test_alike_agents_are_all_the_first():
     family = families.random(agents=3, states=4, actions=2, gamma=0.9, seed=3)
-    same = counterexamples.alike(family)
+    same = counterexamples.identical(family)
     for agent in range(3):
         np.testing.assert_array_equal(same.transitions[agent], family.transitions[0])
         np.testing.assert_array_equal(same.initial[agent], family.initial[0])

@@ -152,8 +152,8 @@ def test_grids_of_every_size_are_families(agents, rows, columns, level, slip):
 
 @pytest.mark.parametrize("make", [windy_grid, chain])
 def test_at_level_zero_there_is_no_heterogeneity_and_above_there_is(make):
-    alike, unlike = (make(agents=3, level=level) for level in (0.0, 0.5))
-    level = Exact(alike, alike.uniform_policy()).heterogeneity_level
+    identical, unlike = (make(agents=3, level=level) for level in (0.0, 0.5))
+    level = Exact(identical, identical.uniform_policy()).heterogeneity_level
     np.testing.assert_allclose(level, 0, atol=1e-10)
     assert (Exact(unlike, unlike.uniform_policy()).heterogeneity_level > 1e-3).all()
 

@@ -1,4 +1,4 @@
-"""The witness by hand, and what it does not solve. See test_best_response.py for the rest."""
+"""The linear programme by hand, and its limits. See test_best_response.py for the rest."""
 
 from dataclasses import replace
 

@@ -117,14 +117,14 @@ def test_what_comes_late_comes_with_the_offset_of_now():
     np.testing.assert_allclose(moved.state.world.action, late + 0.5)
 
 
-@pytest.mark.parametrize("word", ["action_noise", "observation_noise"])
-def test_noise_is_fresh_normal_and_of_the_given_deviation(word):
-    world = wrapped(Echo, **{word: [0.3, 0.6]})
+@pytest.mark.parametrize("parameter", ["action_noise", "observation_noise"])
+def test_noise_is_fresh_normal_and_of_the_given_deviation(parameter):
+    world = wrapped(Echo, **{parameter: [0.3, 0.6]})
     params, many = world.clients(2, KEY), np.zeros((20_000, 2), np.float32)
     for client, deviation in enumerate((0.3, 0.6)):
         first, moved = play(world, row(params, client), many)
         told, seen = np.asarray(moved.state.world.action), np.asarray(moved.observation)
-        noisy, quiet = (told, None) if word == "action_noise" else (seen, told)
+        noisy, quiet = (told, None) if parameter == "action_noise" else (seen, told)
         np.testing.assert_allclose(noisy.std(axis=0), deviation, rtol=0.03)
         np.testing.assert_allclose(noisy.mean(axis=0), 0, atol=0.03 * deviation)
         steps, entries = np.corrcoef(noisy[1:, 0], noisy[:-1, 0]), np.corrcoef(noisy.T)
@@ -227,19 +227,19 @@ TRACED = ["cartpole", "pendulum", "mountain-car-continuous", "acrobot", "reacher
           "probe-bandit", "probe-point", "probe-chain"]  # fmt: skip
 
 
-def words():
+def parameters():
     for name in TRACED:
-        for word in WORLDS[name]().vocabulary:
-            # The classic worlds' own words: tests/worlds/classic/test_contract.py.
-            if word.name in OTHER or word.name == "initial_state":
-                yield name, word.name
+        for parameter in WORLDS[name]().all_parameters:
+            # The classic worlds' own parameters: tests/worlds/classic/test_contract.py.
+            if parameter.name in OTHER or parameter.name == "initial_state":
+                yield name, parameter.name
 
 
-@pytest.mark.parametrize(("name", "word"), list(words()))
-def test_every_word_changes_a_trajectory(name, word):
-    value = {"boxes": 4} if word == "initial_state" else OTHER[word]
+@pytest.mark.parametrize(("name", "parameter"), list(parameters()))
+def test_every_word_changes_a_trajectory(name, parameter):
+    value = {"boxes": 4} if parameter == "initial_state" else OTHER[parameter]
     plain = WORLDS[name]()
-    world = wrapped(WORLDS[name], **{word: value})
+    world = wrapped(WORLDS[name], **{parameter: value})
     if isinstance(plain.actions, Continuous):
         actions = np.linspace(-1, 1, 8 * plain.actions.size, dtype=np.float32)
         actions = actions.reshape(8, plain.actions.size)
@@ -253,6 +253,6 @@ def test_every_word_changes_a_trajectory(name, word):
 
 
 def test_every_word_of_every_world_is_in_one_of_these_tests():
-    classic = {word.name for name in TRACED[:4] for word in WORLDS[name].words}
-    everywhere = {word.name for name in TRACED for word in WORLDS[name]().vocabulary}
+    classic = {parameter.name for name in TRACED[:4] for parameter in WORLDS[name].parameters}
+    everywhere = {parameter.name for name in TRACED for parameter in WORLDS[name]().all_parameters}
     assert everywhere - classic - {"initial_state"} == OTHER.keys()

@@ -1,4 +1,4 @@
-"""How words are drawn: by hand, and whatever the numbers."""
+"""How parameters are drawn: by hand, and whatever the numbers."""
 
 import jax
 import numpy as np
@@ -8,24 +8,24 @@ from hypothesis import strategies as st
 
 from fedkl.core.errors import UserError
 from fedkl.worlds import draws
-from fedkl.worlds.parameters import INITIAL_STATE, Word
+from fedkl.worlds.parameters import INITIAL_STATE, Parameter
 
 KEY = jax.random.key(0)
-GRAVITY = Word("gravity", 9.8)
-MASS = Word("mass", 1.0, 0.001, 10.0)
-OFFSET = Word("offset", (0.0, 0.0))
-DELAY = Word("delay", 0, 0, 16, whole=True)
-WIDTH = Word("width", 600, whole=True)
+GRAVITY = Parameter("gravity", 9.8)
+MASS = Parameter("mass", 1.0, 0.001, 10.0)
+OFFSET = Parameter("offset", (0.0, 0.0))
+DELAY = Parameter("delay", 0, 0, 16, whole=True)
+WIDTH = Parameter("width", 600, whole=True)
 
 
-def drawn(value, n, word=GRAVITY, key=KEY, dtype=np.float64):
+def drawn(value, n, parameter=GRAVITY, key=KEY, dtype=np.float64):
     draw = draws.read("world.clients.x", value)
-    draws.check("world.clients.x", draw, word)
-    return draws.drawn(draw, word, n, key, dtype)
+    draws.check("world.clients.x", draw, parameter)
+    return draws.drawn(draw, parameter, n, key, dtype)
 
 
 @pytest.mark.parametrize(
-    ("value", "word", "expected"),
+    ("value", "parameter", "expected"),
     [
         (7, GRAVITY, [7, 7, 7, 7]),
         ([5, 6, 7], GRAVITY, [5, 6, 7, 5]),
@@ -47,8 +47,8 @@ def drawn(value, n, word=GRAVITY, key=KEY, dtype=np.float64):
         ((5, 6), GRAVITY, [5, 6, 5, 6]),
     ],
 )
-def test_what_follows_from_the_clients_number_alone(value, word, expected):
-    np.testing.assert_allclose(drawn(value, 4, word), expected)
+def test_what_follows_from_the_clients_number_alone(value, parameter, expected):
+    np.testing.assert_allclose(drawn(value, 4, parameter), expected)
 
 
 def test_one_client_alone_has_the_middle_of_a_range():
@@ -65,13 +65,13 @@ def test_one_client_alone_has_the_middle_of_a_range():
         ({"loguniform": [1, np.e]}, np.e - 1, np.sqrt((np.e**2 - 1) / 2 - (np.e - 1) ** 2)),
     ],
 )
-@pytest.mark.parametrize("word", [GRAVITY, OFFSET])
-def test_draws_have_the_moments_that_they_should(value, mean, deviation, word):
-    values = drawn(value, 20_000, word)
-    assert values.shape == (20_000, *word.shape)
+@pytest.mark.parametrize("parameter", [GRAVITY, OFFSET])
+def test_draws_have_the_moments_that_they_should(value, mean, deviation, parameter):
+    values = drawn(value, 20_000, parameter)
+    assert values.shape == (20_000, *parameter.shape)
     np.testing.assert_allclose(values.mean(axis=0), mean, atol=0.03 * deviation)
     np.testing.assert_allclose(values.std(axis=0), deviation, rtol=0.03)
-    if word.shape:
+    if parameter.shape:
         assert abs(np.corrcoef(values.T)[0, 1]) < 0.03
 
 
@@ -200,7 +200,7 @@ def test_a_wrong_form_is_told_in_one_sentence(value, sentence):
 
 
 @pytest.mark.parametrize(
-    ("value", "word", "sentence"),
+    ("value", "parameter", "sentence"),
     [
         (0, MASS, "x must be at least 0.001 and at most 10, not 0"),
         ([1, 20], MASS, "x must be at least 0.001 and at most 10, not 20"),
@@ -221,10 +221,10 @@ def test_a_wrong_form_is_told_in_one_sentence(value, sentence):
         (3, INITIAL_STATE, "x cannot be 3: it must be { boxes = Q }"),
     ],
 )
-def test_what_a_word_does_not_allow_is_told_in_one_sentence(value, word, sentence):
+def test_what_a_word_does_not_allow_is_told_in_one_sentence(value, parameter, sentence):
     draw = draws.read("x", value)
     with pytest.raises(UserError) as caught:
-        draws.check("x", draw, word)
+        draws.check("x", draw, parameter)
     assert str(caught.value).startswith(sentence)
 
 

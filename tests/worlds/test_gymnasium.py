@@ -10,7 +10,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.worlds import Continuous, Discrete, Gymnasium
 from fedkl.worlds import gymnasium as module
-from fedkl.worlds.differences import Differences
+from fedkl.worlds.heterogeneous import Differences
 
 KEY = jax.random.key(0)
 
@@ -104,13 +104,21 @@ def test_clients_have_what_the_table_says_of_the_environments_words():
 @pytest.mark.parametrize(
     ("id", "table", "sentence"),
     [
-        ("CartPole-v1", {"gravty": 1}, "world.clients.gravty is not a word of gym:CartPole-v1 ("),
+        (
+            "CartPole-v1",
+            {"gravty": 1},
+            "world.clients.gravty is not a parameter of gym:CartPole-v1 (",
+        ),
         ("CartPole-v1", {"action_noise": 0.1}, "its actions are discrete"),
-        ("Acrobot-v1", {"gravity": 3.0}, "world.clients.gravity is not a word of gym:Acrobot-v1"),
+        (
+            "Acrobot-v1",
+            {"gravity": 3.0},
+            "world.clients.gravity is not a parameter of gym:Acrobot-v1",
+        ),
         (
             "HalfCheetah-v5",
             {"model.nope": 3.0},
-            "world.clients.model.nope is not a word of gym:HalfCheetah-v5: it stands for nope "
+            "world.clients.model.nope is not a parameter of gym:HalfCheetah-v5: it stands for nope "
             "of the environment's MuJoCo model, and there is no such number to be set",
         ),
         ("CartPole-v1", {"model.nq": 4}, "it stands for nq of the environment's MuJoCo model, and"),
@@ -130,12 +138,14 @@ def test_a_table_may_only_name_what_the_environment_has(id, table, sentence):
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("word", ["initial_low", "initial_high", "initial_state"])
-def test_what_wrappers_would_not_see_is_no_word_of_a_model(word):
-    table = {word: {"boxes": 2} if word == "initial_state" else 0.0}
+@pytest.mark.parametrize("parameter", ["initial_low", "initial_high", "initial_state"])
+def test_what_wrappers_would_not_see_is_no_word_of_a_model(parameter):
+    table = {parameter: {"boxes": 2} if parameter == "initial_state" else 0.0}
     with pytest.raises(UserError) as caught:
         Gymnasium(id="toys/Cheetah-v0", differences=Differences.from_table(table))
-    sentence = f"world.clients.{word} is not a word of gym:toys/Cheetah-v0: its wrappers would"
+    sentence = (
+        f"world.clients.{parameter} is not a parameter of gym:toys/Cheetah-v0: its wrappers would"
+    )
     assert str(caught.value).startswith(sentence)
     assert Gymnasium(id="HalfCheetah-v5", differences=Differences.from_table(table)).clients(2, KEY)
 

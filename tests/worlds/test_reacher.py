@@ -77,11 +77,11 @@ def test_equals_mujoco(x64, tolerance):
     observations, rewards = np.zeros_like(moved.observation), np.zeros_like(moved.reward)
     beyond = {-1.0: 0, 1.0: 0}
     for i in range(EPISODES):
-        witness = MujocoReacher(row(params, i))
-        np.testing.assert_allclose(first[i], witness.reset(row(start, i)), rtol=0, atol=tolerance)
+        mujoco = MujocoReacher(row(params, i))
+        np.testing.assert_allclose(first[i], mujoco.reset(row(start, i)), rtol=0, atol=tolerance)
         for t in range(WORLD.horizon):
-            observations[i, t], rewards[i, t] = witness.step(actions[i, t])
-            if abs(angle := witness.data.qpos[1]) > reacher.LIMIT:
+            observations[i, t], rewards[i, t] = mujoco.step(actions[i, t])
+            if abs(angle := mujoco.data.qpos[1]) > reacher.LIMIT:
                 beyond[float(np.sign(angle))] += 1
     np.testing.assert_allclose(moved.observation, observations, rtol=0, atol=tolerance)
     np.testing.assert_allclose(moved.reward, rewards, rtol=0, atol=tolerance)
@@ -285,7 +285,7 @@ def test_arms_that_start_anywhere_draw_the_targets_and_velocities_of_stretched_o
 
 def test_a_fingertip_has_no_box_where_arms_start_stretched():
     assert clients(3).fingertip_low is None
-    with pytest.raises(UserError, match=r"fingertip_low is not a word of reacher"):
+    with pytest.raises(UserError, match=r"fingertip_low is not a parameter of reacher"):
         clients(3, fingertip_low=-0.1)
 
 

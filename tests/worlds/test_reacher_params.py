@@ -1,4 +1,4 @@
-"""The paper's federations of Reachers, by words."""
+"""The paper's federations of Reachers, by parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def same(a, b):
 
 
 def as_before(n, key, boxes, noise):
-    """The builders that results in the docs were made with, before there were words."""
+    """The builders that results in the docs were made with, before there were parameters."""
     low, high = np.full((n, 2), -0.2), np.full((n, 2), 0.2)
     if boxes:
         z = np.arange(64)

@@ -36,7 +36,7 @@ def test_a_frame_is_fit_for_a_video_codec():
     ],
 )
 def test_the_fingertip_is_where_the_joints_put_it(q, tip):
-    assert centre(draw(q, [-0.1, 0.1]), BLUE) == pytest.approx(pixel(*tip), abs=1)
+    assert centre(draw([*q], [-0.1, 0.1]), BLUE) == pytest.approx(pixel(*tip), abs=1)
 
 
 def test_the_target_is_where_it_is_and_seen_under_the_fingertip():

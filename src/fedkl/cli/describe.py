@@ -131,7 +131,7 @@ def _statistics(chosen: config.Config, table: dict[str, np.ndarray]) -> tables.T
         known = _text(nominal[one]) if one in nominal else ""
         numbers = (column.min(), column.mean(dtype=np.float64), column.max())
         rows.append((name, known, *map(_text, numbers), given.get(one, "the world")))
-    return tables.Table(("word", "nominal", "min", "mean", "max", "given by"), rows, (0, 5))
+    return tables.Table(("parameter", "nominal", "min", "mean", "max", "given by"), rows, (0, 5))
 
 
 def _show_first(table: dict[str, np.ndarray], number: int) -> None:
@@ -161,7 +161,7 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
     field, shown = None, dict(words)
     ends = chosen.world.box_ends if isinstance(chosen.world, Reacher) else ()
     if isinstance(chosen.world, Reacher) and {*ends} & words.keys():
-        nominal = {word.name: word.nominal for word in chosen.world.words}
+        nominal = {word.name: word.nominal for word in chosen.world.parameters}
         size = (chosen.federation.clients, 2)
         low, high = (
             shown.pop(end, np.broadcast_to(np.asarray(nominal[end]), size)) for end in ends
@@ -176,7 +176,7 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
 
 def _vocabulary(chosen: config.Config) -> tuple[Any, ...]:
     world = chosen.world
-    return world.vocabulary if isinstance(world, World | SoloWorld) else ()
+    return world.all_parameters if isinstance(world, World | SoloWorld) else ()
 
 
 def _nominal(chosen: config.Config) -> dict[str, float]:
@@ -191,7 +191,7 @@ def _given(chosen: config.Config) -> dict[str, str]:
     if not isinstance(world, World | SoloWorld):
         return {}
     result: dict[str, str] = {}
-    shapes = {word.name: np.zeros((1, *word.shape)) for word in world.vocabulary}
+    shapes = {word.name: np.zeros((1, *word.shape)) for word in world.all_parameters}
     for word, (name, draw) in world.differences.drawn().items():
         stands_for = world.boxes(draw.boxes) if word == "initial_state" else [word]
         for column in columns({w: shapes[w] for w in stands_for}):

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from fedkl.cli import console
-from fedkl.core.text import last_words
+from fedkl.core.text import one_line
 
 _NOT_THEIRS = tuple(
     str(folder)
@@ -31,4 +31,4 @@ def show(error: Exception) -> None:
     else:
         lines = traceback.format_exception(error)
     console.err.print("".join(lines), soft_wrap=True, end="")
-    console.err.print(last_words(error), soft_wrap=True)
+    console.err.print(one_line(error), soft_wrap=True)

@@ -11,7 +11,7 @@ import numpy as np
 from fedkl.core.errors import UserError
 from fedkl.core.text import digits
 from fedkl.drawing import Scene, check_target, grid, write_video
-from fedkl.server.episode import Film
+from fedkl.server.episode import Episode
 from fedkl.server.loop import Federation
 from fedkl.worlds import SharedWorld
 
@@ -47,7 +47,7 @@ def chosen(options: argparse.Namespace, federation: Federation) -> list[int]:
 
 def films(
     options: argparse.Namespace, federation: Federation, clients: list[int]
-) -> dict[int, Film]:
+) -> dict[int, Episode]:
     """An episode of each client, before anything that costs more time."""
     if clients:
         check_target(options.video)
@@ -55,7 +55,7 @@ def films(
 
 
 def write(
-    options: argparse.Namespace, federation: Federation, found: Mapping[int, Film]
+    options: argparse.Namespace, federation: Federation, found: Mapping[int, Episode]
 ) -> dict[str, Any]:
     """Writes the film; what is told of it.
 

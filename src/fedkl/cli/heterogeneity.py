@@ -49,9 +49,9 @@ def heterogeneity(options: argparse.Namespace) -> None:
     if for_people:
         _show(found, f"after round {t}, {len(found)} of {n} clients")
     if options.plot is not None:
-        from fedkl.report.heterogeneity import write_figure
+        from fedkl.report.clients import write_levels
 
-        write_figure(options.plot, found, f"{options.run.name}, after round {t}")
+        write_levels(options.plot, found, f"{options.run.name}, after round {t}")
         if for_people:
             console.out.print(f"figure: {options.plot}", soft_wrap=True)
 

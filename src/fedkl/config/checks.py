@@ -10,7 +10,7 @@ from fedkl.server.aggregation import Grouped, build_aggregation
 from fedkl.server.selection.selectors import Measured
 from fedkl.server.settings import FederationSettings
 from fedkl.worlds.base import SharedWorld, World
-from fedkl.worlds.heterogeneous import Family
+from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -52,7 +52,7 @@ def check(config: Config) -> None:
             "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
             "time left takes the time limit for the end"
         )
-    if isinstance(config.world, Family) and config.world.differences:
+    if isinstance(config.world, HeterogeneousWorld) and config.world.differences:
         config.clients()  # the words of each client must go together
     config.algorithm.check(config.learner, config.federation.sharing())
     if config.federation.personal == ALL:

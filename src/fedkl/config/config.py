@@ -36,8 +36,8 @@ from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
 from fedkl.worlds.base import SoloWorld, World
-from fedkl.worlds.differences import TABLE
 from fedkl.worlds.distorted import distorted, without_table
+from fedkl.worlds.heterogeneous import TABLE
 
 _GROUPS = {
     "federation": FederationSettings,
@@ -132,7 +132,7 @@ class Config:
         """The parameters of all clients' worlds, stacked.
 
         Raises:
-            UserError: a client's words do not go together.
+            UserError: a client's parameters do not go together.
         """
         world = self.world
         assert isinstance(world, World | SoloWorld)
@@ -149,7 +149,7 @@ class Config:
         """Return the parameters that clients differ in, or that the config names.
 
         Returns:
-            By word, a row for each client; nothing where all clients share one simulation.
+            By parameter, a row for each client; nothing where all clients share one simulation.
 
         Example:
             >>> settings = {"world.clients.gravity": {"linspace": [5, 15]}, "federation.clients": 3}
@@ -161,11 +161,11 @@ class Config:
             return {}
         assert isinstance(world, World | SoloWorld)
         named, params = world.differences.drawn(), to_arrays(self.client_params)
-        words = {name.removeprefix("world."): x for name, x in params.items()}
-        # A dict's words come sorted; a world lists what belongs together side by side.
-        order = [word.name for word in world.vocabulary if word.name in words]
-        words = {word: words[word] for word in order} | words
-        return {word: x for word, x in words.items() if word in named or (x != x[:1]).any()}
+        rows = {name.removeprefix("world."): x for name, x in params.items()}
+        # A dict's names come sorted; a world lists what belongs together side by side.
+        order = [parameter.name for parameter in world.all_parameters if parameter.name in rows]
+        rows = {name: rows[name] for name in order} | rows
+        return {name: x for name, x in rows.items() if name in named or (x != x[:1]).any()}
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:

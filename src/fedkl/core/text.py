@@ -149,11 +149,11 @@ def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def last_words(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """An error in one line, as it ends a traceback.
 
     Example:
-        >>> last_words(ValueError("a\\nb"))
+        >>> one_line(ValueError("a\\nb"))
         'ValueError: a b'
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")

@@ -32,7 +32,7 @@ _FINE = 3
 
 
 def require_pillow() -> None:
-    """Refuses to go on without Pillow.
+    """Raise an error unless Pillow is installed.
 
     Raises:
         UserError: if it is not installed.
@@ -92,25 +92,25 @@ class Canvas:
         return other
 
     def polygon(self, points: ArrayLike, colour: Colour) -> None:
-        """Fills the inside of corners, of shape (n, 2)."""
+        """Fill the inside of corners, of shape (n, 2)."""
         at = self._pixels(points)
         self._pen.polygon(at.ravel().tolist(), fill=colour)
         self._touch(*at.min(axis=0), *at.max(axis=0))
 
     def circle(self, centre: ArrayLike, radius: float, colour: Colour) -> None:
-        """Fills a circle."""
+        """Fill a circle."""
         self.polygon(np.asarray(centre) + radius * _circle(16 + int(radius * self.scale)), colour)
 
     def rectangle(
         self, front: ArrayLike, heading: ArrayLike, length: float, width: float, colour: Colour
     ) -> None:
-        """Fills a rectangle that points along a heading and ends at the middle of its front."""
+        """Fill a rectangle that points along a heading and ends at the middle of its front."""
         nose, ahead = np.asarray(front), np.asarray(heading) / np.linalg.norm(heading)
         tail, across = nose - length * ahead, width / 2 * np.array([-ahead[1], ahead[0]])
         self.polygon([nose + across, nose - across, tail - across, tail + across], colour)
 
     def line(self, points: ArrayLike, width: float, colour: Colour) -> None:
-        """Draws through points, of shape (n, 2), a line with round joints and ends."""
+        """Draw a line with round joints and ends through points, of shape (n, 2)."""
         line = np.asarray(points)
         for start, end in pairwise(line):
             if length := float(np.linalg.norm(end - start)):
@@ -121,7 +121,7 @@ class Canvas:
     def text(
         self, at: ArrayLike, text: str, size: float, colour: Colour = INK, anchor: str = "lm"
     ) -> None:
-        """Writes text.
+        """Write text.
 
         Args:
             at: the point of the plane where the anchor is.
@@ -137,17 +137,17 @@ class Canvas:
         self._touch(*self._pen.textbbox((x, y), text, font, anchor, spacing))
 
     def image(self) -> Frame:
-        """The picture so far."""
+        """Return the picture so far."""
         self._refresh()
         return np.array(self._image)
 
     def _pixels(self, points: ArrayLike) -> NDArray[np.float64]:
-        """Where points of the plane lie on the fine image; Pillow's pixels are at whole numbers."""
+        """Map points of the plane to the fine image; Pillow's pixels are at whole numbers."""
         x, y = ((np.asarray(points) - self._corner) * (self.scale * _FINE)).T
         return np.stack([x, self.size[1] * _FINE - y], axis=1) - 0.5
 
     def _touch(self, left: float, top: float, right: float, bottom: float) -> None:
-        """Remembers which pixels are no longer the average of the fine image."""
+        """Remember which pixels are no longer the average of the fine image."""
         width, height = self.size
         box = (
             max(int(left) // _FINE - 1, 0),
@@ -169,7 +169,7 @@ class Canvas:
 
 @cache
 def _circle(corners: int) -> NDArray[np.float64]:
-    """A polygon that passes for a circle, if it has about as many corners as radial pixels."""
+    """Return a polygon that passes for a circle, with about as many corners as radial pixels."""
     angles = np.linspace(0, 2 * np.pi, corners, endpoint=False)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedkl.drawing.canvas import INK, MUTED, Canvas, Colour, Frame, require_pillow
 
 Legend = Sequence[tuple[str, Colour]]
-"""What colours mean: a few words, and the colour."""
+"""Labels of colours: a few words, and the colour."""
 
 _GAP = 8
 _HEADING, _LINE, _CAPTION = 34, 22, 22  # heights in pixels
@@ -32,7 +32,7 @@ class Scene(NamedTuple):
 
 
 def grid(scenes: Sequence[Scene], heading: str, legend: Legend, width: int) -> Iterator[Frame]:
-    """The frames of all scenes side by side, as long as the longest of them.
+    """Draw the frames of all scenes side by side, as long as the longest of them.
 
     Args:
         scenes: at least one; what has come to its end stays as it was.
@@ -76,7 +76,7 @@ def grid(scenes: Sequence[Scene], heading: str, legend: Legend, width: int) -> I
 
 
 def _even(pixels: int) -> int:
-    """Codecs take no odd sizes."""
+    """Round up to an even size: codecs take no odd ones."""
     return pixels + pixels % 2
 
 

@@ -36,7 +36,7 @@ _H264 = (
 
 
 def check_target(path: Path) -> None:
-    """Finds out, before anything costs time, whether a video can be written to a path.
+    """Check, before anything costs time, that a video can be written to a path.
 
     Raises:
         UserError: it is neither an mp4 nor a gif, its folder is missing or closed to us, or the
@@ -55,7 +55,7 @@ def check_target(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterable[Frame], fps: float) -> None:
-    """Writes a video, frame by frame as they come; whatever happens, it is whole or not there.
+    """Write a video, frame by frame as they come; whatever happens, it is whole or not there.
 
     Args:
         path: ends in .mp4 (H.264, which every browser plays) or .gif (which plays forever, and has
@@ -90,7 +90,8 @@ class _FfmpegError(Exception):
 
 
 def _write_gif(video: Path, frames: Iterable[Frame], fps: float) -> None:
-    """The best 256 colours are known only at the end, so the frames wait on disk, losslessly.
+    """Write a GIF; its best 256 colours are known only at the end, so frames wait on disk,
+    losslessly.
 
     What is too large is written again with fewer frames of the same length in all, then smaller.
     """
@@ -131,14 +132,14 @@ def _raw(frames: Iterable[Frame]) -> Iterator[bytes]:
 
 
 def _run(options: list[str], frames: Iterable[bytes]) -> None:
-    """Runs ffmpeg to its end; if a frame does not come, it is killed."""
-    # Its words go to a file: a pipe that nobody reads while frames are written could fill up.
-    with tempfile.TemporaryFile() as words:
+    """Run ffmpeg to its end; kill it if a frame does not come."""
+    # Its messages go to a file: a pipe that is not read while frames are written could fill up.
+    with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
             [_ffmpeg(), "-v", "error", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=words,
+            stderr=messages,
             start_new_session=True,  # Ctrl-C is for us, who then end it
         )
         assert process.stdin is not None
@@ -147,14 +148,14 @@ def _run(options: list[str], frames: Iterable[bytes]) -> None:
                 try:
                     process.stdin.write(frame)
                 except BrokenPipeError:
-                    break  # it ended early; its exit code and its words tell why
+                    break  # it ended early; its exit code and its messages tell why
             process.communicate()
         finally:
             process.kill()
             process.communicate()
         if process.returncode:
-            words.seek(0)
-            said = words.read().decode(errors="replace").strip()
+            messages.seek(0)
+            said = messages.read().decode(errors="replace").strip()
             # The first line is the cause; each starts with the part of ffmpeg that speaks.
             cause = re.sub(r"^\[[^]]*\] *", "", said.partition("\n")[0])
             code = f"ffmpeg ended with code {process.returncode}"

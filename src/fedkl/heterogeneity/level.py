@@ -1,4 +1,4 @@
-"""What the server makes of clients' measurements: the level of heterogeneity, and G."""
+"""The level of heterogeneity, and G, from clients' measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Level(NamedTuple):
 def level(
     measurements: Mapping[int, Measurement], weights: Mapping[int, float] | None = None
 ) -> dict[int, Level]:
-    """The level of heterogeneity of each client that answered, among all that answered.
+    """Return the level of heterogeneity of each client that answered, among all that answered.
 
     Args:
         measurements: by client, all in the same basis.
@@ -83,7 +83,7 @@ def level(
 
 
 def problem_with_measurement(measurement: Measurement, expected: int) -> str | None:
-    """Why a client's answer must not be used, or None if it may.
+    """Return why a client's answer must not be used, or None if it may.
 
     Args:
         measurement: as it came.
@@ -100,7 +100,7 @@ def problem_with_measurement(measurement: Measurement, expected: int) -> str | N
 def _own(
     left: Float[np.ndarray, "n 2 p"], right: Float[np.ndarray, "n 2 p"]
 ) -> Float[np.ndarray, " n"]:
-    """The inner product of each client's left with its own right.
+    """Return the inner product of each client's left with its own right.
 
     Of one half and the other, because these are independent.
     """
@@ -110,7 +110,7 @@ def _own(
 def _with_mean(
     left: Float[np.ndarray, "n 2 p"], right: Float[np.ndarray, "n 2 p"], q: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """The inner product of each client's left with the weighted mean of all rights.
+    """Return the inner product of each client's left with the weighted mean of all rights.
 
     Of two clients, of their means over both halves: these are independent. Nothing is as large as
     the square of the number of clients.

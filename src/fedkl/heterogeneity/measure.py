@@ -54,7 +54,7 @@ def fourier(state: Float[Array, "*b o"], number: int, length_scale: float) -> Fl
 
 
 def buckets(state: Float[Array, "*b o"], number: int, length_scale: float) -> Float[Array, "*b f"]:
-    """One-hot cells of rounded observations, as the paper's matrices have rows.
+    """Return one-hot cells of rounded observations, as the paper's matrices have rows.
 
     A cell's number is a sum over its coordinates, each times a number of its own, modulo the number
     of features. So states that are told as a one-hot vector or as a whole number have a feature
@@ -77,7 +77,7 @@ STATE_BASES: dict[str, StateBasis] = {f.__name__: f for f in (fourier, buckets)}
 
 
 def centred(actions: Distribution, action: Array) -> Float[Array, "*b k"]:
-    """Functions of the action taken, whose mean under pi is 0 in every state.
+    """Return functions of the action taken, whose mean under pi is 0 in every state.
 
     Of finitely many actions, an indicator of each less its probability. Of a Gaussian, the first
     two orthonormal polynomials in each entry's distance from the mean, in deviations: all that a
@@ -94,7 +94,7 @@ def centred(actions: Distribution, action: Array) -> Float[Array, "*b k"]:
 def over_actions(
     actions: Distribution, weights: Float[Array, "*b k"]
 ) -> tuple[Float[Array, "*b k"], Float[Array, "*b k"]]:
-    """The advantage that has these weights on `centred` functions, in each state.
+    """Return the advantage that has these weights on `centred` functions, in each state.
 
     Returns:
         The products with all functions, summed over actions: with an indicator of each of finitely
@@ -147,19 +147,19 @@ class Measure(eqx.Module):
         return self.measured(acts, data), None
 
     def size(self, world: AnyWorld) -> int:
-        """How many numbers each vector has."""
+        """Return the length of each vector."""
         actions = world.actions
         functions = actions.number if isinstance(actions, Discrete) else 2 * actions.size
         return self.features * functions
 
     def behaviour(self, task: Task, start: Start) -> Behaviour:
-        """How the client acts: by pi itself, without the exploration of a first iteration."""
+        """Return the client's behaviour: pi itself, without a first iteration's exploration."""
         policy = policy_of(start.model, start.client)
         seen = observation_stats(start.model, start.client)
         return Behaviour(task.learner, policy, seen, jnp.ones((), jnp.int32))
 
     def measured(self, acts: Behaviour, data: Trajectories) -> Measurement:
-        """What there is to send of some trajectories, wherever they were run.
+        """Return the measurement of some trajectories, wherever they were run.
 
         Args:
             acts: how they were run.
@@ -222,7 +222,7 @@ def _seen(work: Measure, acts: Behaviour, data: Trajectories) -> Seen:
 def _of_half(
     work: Measure, acts: Behaviour, seen: Seen
 ) -> tuple[Float[Array, " p"], Float[Array, " p"], Float[Array, " p"]]:
-    """A half's part of each vector of a `Measurement`."""
+    """Return a half's part of each vector of a `Measurement`."""
     learner, (steps, episodes) = acts.learner, seen.reward.shape
     time = time_left(steps, learner)
     weights = fit_advantage(seen, time, learner.discount, learner.gae_lambda, work.ridge)
@@ -235,14 +235,14 @@ def _of_half(
 
 
 def _over(data: Trajectories, learner: LearnerSettings) -> Array:
-    """Where nothing follows a step that would be worth anything."""
+    """Return True for steps after which nothing of value follows."""
     if learner.bootstrap_truncation:
         return data.terminated
     return data.ended().at[-1].set(True)
 
 
 def time_left(steps: int, learner: LearnerSettings) -> Float[Array, "t v"]:
-    """What values depend on besides the state, before each step and after the last.
+    """Return the inputs of values besides the state, before each step and after the last.
 
     Only 1, or, if a time limit ends all that is worth anything, also the discounted sum of the
     steps that are left, on a scale from 1 to -1: the value of a steady reward is linear in that.
@@ -258,8 +258,8 @@ def time_left(steps: int, learner: LearnerSettings) -> Float[Array, "t v"]:
 def fit_advantage(
     seen: Seen, time: Float[Array, "t v"], discount: Scalar, gae_lambda: Scalar, ridge: float
 ) -> Float[Array, "k f"]:
-    """The weights of the advantage on each product of a function of the action and a feature of the
-    state, by LSTD(lambda) for values and advantages together.
+    """Return the weights of the advantage on each product of a function of the action and a feature
+    of the state, by LSTD(lambda) for values and advantages together.
 
     It solves sum_t e_t (V(s_t) + w . psi(s_t, a_t) - r_t - gamma V(s_{t+1})) = 0 for w and for V,
     which is linear in features of the state times those of time; e_t sums all features over the
@@ -301,7 +301,7 @@ def fit_advantage(
 
 
 def _outer(x: Float[Array, " h #n x"], y: Float[Array, "h n y"]) -> Float[Array, "h n xy"]:
-    """All products of an entry of x and one of y, in each step."""
+    """Return all products of an entry of x and one of y, in each step."""
     return (x[..., :, None] * y[..., None, :]).reshape(*y.shape[:2], -1)
 
 

@@ -10,7 +10,7 @@ from fedkl.heterogeneity.measure import STATE_BASES, Measure
 
 
 class HeterogeneitySettings(eqx.Module):
-    """When and how the level of heterogeneity is measured."""
+    """Settings of the measurement of heterogeneity."""
 
     every: int = setting(0, "measure before every so many rounds; 0: never", low=0, static=True)
     trajectories: int = setting(
@@ -50,6 +50,6 @@ class HeterogeneitySettings(eqx.Module):
             )
 
     def work(self) -> Measure:
-        """What clients are asked."""
+        """Return the work that clients are asked to do."""
         ridge = self.ridge / self.trajectories
         return Measure(self.trajectories, self.basis, self.features, self.length_scale, ridge)

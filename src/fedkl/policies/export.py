@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fedkl.core.errors import UserError
 from fedkl.io.files import write_atomically
 from fedkl.policies.policy import Policy
-from fedkl.simulators.spaces import Box, Motor
+from fedkl.simulators.spaces import Box, BoxAction
 
 # Old enough for every engine of the last years.
 _OPSET, _IR = 17, 8
@@ -43,7 +43,7 @@ class _Graph:
 
 
 def graph_bytes(arrays: Mapping[str, np.ndarray], round: int) -> bytes:
-    """The graph: `observation`, several along the first axis, to the `action` for each.
+    """Return the graph: `observation`, several along the first axis, to the `action` for each.
 
     Args:
         arrays: as `export.arrays_of` has them.
@@ -103,7 +103,7 @@ SUFFIXES = (".onnx", ".npz")
 
 
 def check_target(path: Path) -> None:
-    """Finds out, before anything costs time, whether a policy can be written to a path.
+    """Check, before anything costs time, that a policy can be written to a path.
 
     Raises:
         UserError: it is no kind of file that we write, its folder is missing or closed to us, or a
@@ -124,7 +124,7 @@ def check_target(path: Path) -> None:
 
 
 def export(policy: Policy, path: str | Path) -> None:
-    """Writes a policy to a file, all at once.
+    """Write a policy to a file, all at once.
 
     Args:
         policy: what to write.
@@ -147,7 +147,7 @@ def export(policy: Policy, path: str | Path) -> None:
 
 
 def arrays_of(policy: Policy) -> dict[str, np.ndarray]:
-    """A policy as named arrays: all that is needed to act."""
+    """Return a policy as named arrays: all that is needed to act."""
     actor, actions = policy.actor, policy.spaces.actions
     arrays = {"mean": actor.centre, "scale": actor.scale, "clip": np.float32(actor.clip)}
     for k, (weight, bias) in enumerate(zip(actor.weights, actor.biases, strict=True)):
@@ -156,7 +156,7 @@ def arrays_of(policy: Policy) -> dict[str, np.ndarray]:
     arrays["round"] = np.int64(policy.round)
     if not isinstance(actions, Box):
         return arrays | {"first_action": np.asarray(actions.first, actions.dtype)}
-    motor = Motor(actions)
+    motor = BoxAction(actions)
     return arrays | {
         "deviation": actor.deviation,
         "action_scale": motor.scale,

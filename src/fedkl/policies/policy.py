@@ -60,7 +60,7 @@ class Policy:
     def __call__(
         self, observation: npt.ArrayLike, deterministic: bool = True, key: Key | None = None
     ) -> Any:
-        """The action for an observation, or one for each of several.
+        """Return the action for an observation, or one for each of several.
 
         Args:
             observation: a vector, or several along the first axis.
@@ -90,7 +90,7 @@ class Policy:
         return action[0] if single else action
 
     def _networks(self, columns: int) -> Networks:
-        """What evaluates so many observations; single ones and the last batch size are at hand."""
+        """Return networks for so many observations; the last batch size and 1 are kept."""
         if columns == 1:
             return self._one
         if columns != self._columns:

@@ -1,4 +1,4 @@
-"""What the runs say, in words that claim no more than they do."""
+"""The result of the runs in a few sentences that claim no more than the runs do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true med
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """A few sentences: what ended best, by how much, how far to trust it, and what it is seen
-    against."""
+    """Say in a few sentences which ended best, by how much, how far to trust it, and against which
+    references."""
     verdict, own = _verdict(judged(groups)), {group.label for group in judged(groups)}
     others = [group for group in groups if group.label not in own and group.evaluated]
     against = few([f"{group.label} {_ended(group)}" for group in others])
@@ -30,7 +30,7 @@ def answer(groups: Sequence[Group]) -> str:
 
 
 def _verdict(groups: Sequence[Group]) -> str:
-    """What ended best, by how much, and how far to trust it."""
+    """Say which ended best, by how much, and how far to trust it."""
     groups = [group for group in groups if group.evaluated]
     if not groups:
         return "No round has been evaluated yet, so there is no return to report."
@@ -95,7 +95,8 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 
 def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
-    """The probability that a run of the first algorithm ends above one of each other algorithm.
+    """Return the probability that a run of the first algorithm ends above one of each other
+    algorithm.
 
     Only of algorithms with two seeds or more, evaluated up to the same round as the first.
     """
@@ -115,7 +116,7 @@ def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
 
 
 def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[str]) -> list[str]:
-    """What a careful reader has to know before believing the numbers."""
+    """List the caveats that a careful reader needs."""
     found = []
     for group in groups:
         if not group.finished:
@@ -162,7 +163,7 @@ def notes(runs: Sequence[LoadedRun], groups: Sequence[Group], missing: Sequence[
 
 
 def _unequal_settings(runs: Sequence[LoadedRun]) -> list[str]:
-    """The settings that differ although neither the algorithm nor the seed explains it."""
+    """Return the settings that differ although neither the algorithm nor the seed explains it."""
     runs = [run for run in runs if run.reference is None] or runs
     configs = [flat(run.config) for run in runs]
     # What labels name is no secret, and what an algorithm alone has is its own.

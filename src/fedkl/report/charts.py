@@ -12,19 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedkl.report.groups import Group, Series, judged
-from fedkl.report.pictures import Drawing
-from fedkl.report.plotting import (
-    Line,
-    canvas,
-    draw_line,
-    lines_of,
-    log_axis,
-    room_for,
-    round_ticks,
-)
+from fedkl.report.lines import Line, canvas, draw_line, lines_of, log_axis, room_for, round_ticks
+from fedkl.report.pictures import Drawing, Trace
 from fedkl.report.style import BEHIND, MUTED, SHADE
 from fedkl.report.table import minus, number
-from fedkl.report.values import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +40,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn of the algorithms.
+    """A quantity of the algorithms to be drawn.
 
     Attributes:
         title: of the figure.
@@ -80,7 +71,7 @@ class Chart:
 
 
 class _Panel(NamedTuple):
-    """What one pair of axes shows: all lines, or one of them before the others."""
+    """The lines of one pair of axes: all of them, or one before the others."""
 
     title: str
     lines: Sequence[Line]
@@ -96,16 +87,16 @@ class _Content(NamedTuple):
     lines: Sequence[Line]
     dashed: Sequence[Line]
     references: Sequence[Line]
-    """What the others are seen against, in every panel."""
+    """References to compare with, in every panel."""
 
     @property
     def together(self) -> bool:
-        """Whether all algorithms fit into one pair of axes with their seeds and intervals."""
+        """True if all algorithms fit into one pair of axes with their seeds and intervals."""
         return len(self.lines) <= TOGETHER
 
 
 def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing | None:
-    """Draws a quantity; None if no algorithm has it.
+    """Draw a quantity; None if no algorithm has it.
 
     Args:
         groups: the algorithms.
@@ -138,7 +129,7 @@ def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing |
 
 
 def _room(content: _Content) -> tuple[float, float, float | None]:
-    """The range of the close-up, and the most extreme value beyond it."""
+    """Return the range of the close-up, and the most extreme value beyond it."""
     chart = content.chart
     lines = (*content.lines, *content.dashed, *content.references)
     drawn = [line.values for line in lines]
@@ -160,7 +151,7 @@ def _panels(content: _Content, cut: bool) -> list[_Panel]:
 
 
 def _axes(panels: Sequence[_Panel]) -> tuple[Figure, list[Axes]]:
-    """Axes that share their rounds, and their values unless they show all of them."""
+    """Make axes that share their rounds, and their values unless they show all of them."""
     if len(panels) == 1:
         figure, only = canvas()
         return figure, [only]

@@ -1,9 +1,9 @@
-"""A figure of who differs in what: a panel for each word, and the field in which targets spawn."""
+"""Figures of clients: how their parameters differ, and how heterogeneous they are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkl.report.pictures import save_figure
-from fedkl.report.style import BLUE, MUTED, VERMILLION
+from fedkl.report.style import BLUE, INK, MUTED, VERMILLION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 Array = npt.NDArray[Any]
 
@@ -37,18 +38,18 @@ class Field(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """What there is to draw."""
+    """The clients' parameters to be drawn."""
 
     title: str
-    words: Mapping[str, Array]
-    """By word, a row for each client."""
+    parameters: Mapping[str, Array]
+    """By parameter, a row for each client."""
     nominal: Mapping[str, Any]
-    """What a word is where nobody says otherwise; not known of every word."""
+    """Nominal values, as far as they are known."""
     field: Field | None = None
 
 
 def write_figure(path: Path, clients: Clients) -> None:
-    """Draws the clients into a file.
+    """Draw the clients' parameters into a file.
 
     Raises:
         UserError: it cannot be written there.
@@ -59,16 +60,20 @@ def write_figure(path: Path, clients: Clients) -> None:
 def _figure(clients: Clients) -> Figure:
     from matplotlib.figure import Figure
 
-    # A word that is the same for all is one number, which the text has.
-    differing = {word: rows for word, rows in clients.words.items() if (rows != rows[:1]).any()}
+    # A parameter that is the same for all is one number, which the text has.
+    differing = {
+        parameter: rows
+        for parameter, rows in clients.parameters.items()
+        if (rows != rows[:1]).any()
+    }
     panels = len(differing) + (clients.field is not None)
     if panels == 0:
         figure = Figure(figsize=(5.4, 1.2), layout="constrained")
-        figure.text(0.5, 0.4, "all clients are alike", ha="center", color=MUTED)
+        figure.text(0.5, 0.4, "all clients are identical", ha="center", color=MUTED)
     elif panels == 1 and clients.field is None:
         figure = Figure(figsize=(6.2, 2.3), layout="constrained")
-        ((word, rows),) = differing.items()
-        _word(figure.add_subplot(), word, rows, clients.nominal.get(word))
+        ((parameter, rows),) = differing.items()
+        _parameter(figure.add_subplot(), parameter, rows, clients.nominal.get(parameter))
     else:
         across = 2 if panels == 4 else min(panels, _ACROSS)
         down = math.ceil(panels / across)
@@ -76,26 +81,26 @@ def _figure(clients: Clients) -> Figure:
         place = iter(range(1, panels + 1))
         if clients.field is not None:
             _field(figure.add_subplot(down, across, next(place)), clients.field)
-        for word, rows in differing.items():
+        for parameter, rows in differing.items():
             axes = figure.add_subplot(down, across, next(place))
-            _word(axes, word, rows, clients.nominal.get(word))
+            _parameter(axes, parameter, rows, clients.nominal.get(parameter))
     figure.suptitle(clients.title, x=0.02, ha="left", size=11)
     return figure
 
 
-def _word(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
-    """A word of one number, of two, or of more."""
+def _parameter(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
+    """Draw a parameter of one number, of two, or of more."""
     if rows.ndim == 1:
-        _numbers(axes, word, rows, nominal)
+        _numbers(axes, parameter, rows, nominal)
     elif rows.shape[1] == 2:
-        _points(axes, word, rows, nominal)
+        _points(axes, parameter, rows, nominal)
     else:
-        _entries(axes, word, rows, nominal)
+        _entries(axes, parameter, rows, nominal)
     axes.tick_params(length=0)
 
 
-def _numbers(axes: Axes, word: str, values: Array, nominal: Any) -> None:
-    """A dot for each client, or bars, if they are many."""
+def _numbers(axes: Axes, parameter: str, values: Array, nominal: Any) -> None:
+    """Draw a dot for each client, or bars, if they are many."""
     if len(values) <= _DOTS:
         _strip(axes, values.astype(np.float64))
     else:
@@ -113,11 +118,11 @@ def _numbers(axes: Axes, word: str, values: Array, nominal: Any) -> None:
             va="top",
         )
     axes.margins(x=0.06)
-    axes.set_xlabel(word)
+    axes.set_xlabel(parameter)
 
 
 def _strip(axes: Axes, values: Array) -> None:
-    """Dots along a line, with their clients' numbers if they are few, stacked where they meet."""
+    """Draw dots along a line, stacked where they meet; few have their clients' numbers."""
     counts, edges = np.histogram(values, _DRAWERS)
     drawer = np.clip(np.searchsorted(edges, values, "right") - 1, 0, _DRAWERS - 1)
     height = np.empty(len(values))
@@ -137,7 +142,7 @@ def _strip(axes: Axes, values: Array) -> None:
 
 
 def _bars(axes: Axes, values: Array) -> None:
-    """How many clients there are of each value, or of each range of values."""
+    """Draw the number of clients of each value, or of each range of values."""
     found, counts = np.unique(values, return_counts=True)
     if len(found) <= _FEW_VALUES:
         axes.bar(found, counts, 0.5 * np.diff(found).min(), color=BLUE, lw=0)
@@ -147,8 +152,8 @@ def _bars(axes: Axes, values: Array) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _points(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
-    """A word of two numbers is a point of a plane."""
+def _points(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
+    """Draw a parameter of two numbers as points of a plane."""
     many = len(rows) > 10 * _DOTS
     x, y = rows.T
     axes.scatter(x, y, s=4 if many else 16, color=BLUE, alpha=0.4 if many else 0.85, lw=0)
@@ -157,12 +162,12 @@ def _points(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
         axes.plot(*at, "+", color=VERMILLION, ms=11, mew=1.6)
     axes.margins(0.08)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel(f"{word}_0")
-    axes.set_ylabel(f"{word}_1", labelpad=1)
+    axes.set_xlabel(f"{parameter}_0")
+    axes.set_ylabel(f"{parameter}_1", labelpad=1)
 
 
-def _entries(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
-    """A column of dots for each entry of a word that has several."""
+def _entries(axes: Axes, parameter: str, rows: Array, nominal: Any) -> None:
+    """Draw a column of dots for each entry of a parameter that has several."""
     x = np.arange(rows.shape[1])
     spread = np.linspace(-0.25, 0.25, len(rows)) if len(rows) > 1 else np.zeros(1)
     at = (x + spread[:, None]).ravel()
@@ -170,11 +175,11 @@ def _entries(axes: Axes, word: str, rows: Array, nominal: Any) -> None:
     if nominal is not None:
         axes.scatter(x, np.broadcast_to(nominal, x.shape), marker="_", s=300, color=VERMILLION)
     axes.set_xticks(x[:: math.ceil(len(x) / 10)])
-    axes.set_xlabel(f"entry of {word}")
+    axes.set_xlabel(f"entry of {parameter}")
 
 
 def _field(axes: Axes, field: Field) -> None:
-    """The box of each client, once where several share one, and the disc around the first hinge."""
+    """Draw each client's box, once where several share one, and the disc around the first hinge."""
     from matplotlib.patches import Circle, Rectangle
 
     corners = np.concatenate([field.low, field.high], axis=1).astype(np.float64)
@@ -196,3 +201,52 @@ def _field(axes: Axes, field: Field) -> None:
     axes.set_yticks([-0.2, 0, 0.2])
     axes.grid(visible=False)
     axes.tick_params(length=0)
+
+
+_NAMED = 60
+
+
+def write_levels(path: Path, levels: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draw clients' measured heterogeneity into a file.
+
+    Args:
+        path: ends in .png, .svg or .pdf.
+        levels: a row for each client, as the log has it.
+        title: above the figure.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    save_figure(path, lambda: _levels(levels, title))
+
+
+def _levels(levels: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    ordered = sorted(levels, key=lambda row: -row["learning_potential"])
+
+    def column(name: str) -> np.ndarray:
+        return np.array([row[name] for row in ordered])
+
+    x = np.arange(len(ordered))
+    width = min(11.0, max(5.4, 0.16 * len(ordered) + 1.5))
+    figure = Figure(figsize=(width, 5.2), layout="constrained")
+    norms, alignment = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    gained, apart = column("advantage"), column("heterogeneity")
+    norms.vlines(x, apart, gained, color=np.where(gained >= apart, MUTED, VERMILLION), lw=1)
+    norms.plot(x, gained, "o", ms=4, color=BLUE, label="‖DA‖, what it could gain")
+    norms.plot(x, apart, "s", ms=4, color=VERMILLION, label="‖DB‖, how far from the others")
+    norms.axhline(0, color=MUTED, lw=0.8)
+    norms.set_ylabel("norm")
+    norms.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8.5)
+    helps = column("alignment")
+    alignment.bar(x, helps, color=np.where(helps >= 0, BLUE, VERMILLION), width=0.7)
+    alignment.axhline(0, color=INK, lw=0.8)
+    alignment.set_ylabel("alignment")
+    if len(ordered) <= _NAMED:
+        many = len(ordered) > 20
+        names = [str(row["client"]) for row in ordered]
+        alignment.set_xticks(x, names, fontsize=7 if many else 9, rotation=90 if many else 0)
+    alignment.set_xlabel("client, by G = ‖DA‖ - ‖DB‖, largest first; orange: below 0")
+    figure.suptitle(title, x=0.02, ha="left", size=11)
+    return figure

@@ -13,13 +13,12 @@ import numpy as np
 
 from fedkl.report.charts import MOST_PANELS, Chart, Mark, draw_chart
 from fedkl.report.groups import MOST_POINTS, Group, Series, drawn, judged
-from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
+from fedkl.report.lines import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
+from fedkl.report.pictures import Drawing, Picture, Trace, matplotlib_style, rendered
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
-from fedkl.report.values import Trace
 from fedkl.training.records import is_number
 
 COEFFICIENT = "coefficient_"  # before the name of a coefficient, the name of its figure
@@ -32,7 +31,7 @@ _MEANING = {
 
 
 def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
-    """Draws every figure that the runs have numbers for.
+    """Draw every figure that the runs have numbers for.
 
     Args:
         groups: the runs by algorithm.
@@ -64,7 +63,7 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
 
 
 def _clients_alike(groups: Sequence[Group]) -> bool:
-    """Whether no client's return was ever another than its neighbour's, as far as is known."""
+    """Return True if all clients always had the same return, as far as is known."""
     known = False
     for run in (run for group in groups for run in (*group.counted, *group.left_out)):
         for found in run.client_returns():
@@ -158,7 +157,7 @@ def _client_returns(groups: Sequence[Group]) -> Drawing | None:
 
 
 def _thinned(ranked: FloatArray, size: int) -> FloatArray:
-    """So many evenly spaced quantiles of sorted values, but at most `MOST_POINTS`."""
+    """Return so many evenly spaced quantiles of sorted values, but at most `MOST_POINTS`."""
     here, there = (np.linspace(0, 1, n) for n in (ranked.size, min(size, MOST_POINTS)))
     return np.interp(there, here, ranked)
 
@@ -205,7 +204,8 @@ def _logarithmic(title: str, series: Series, ylabel: str, marks: Sequence[Mark] 
 
 
 def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
-    """The value of a setting as a line: grey if algorithms share it, else in the owner's colour."""
+    """Return the value of a setting as a line: grey if algorithms share it, else in the owner's
+    colour."""
     found = {g.label: g.counted[0].setting(table, key) for g in groups}
     known = {name: float(v) for name, v in found.items() if is_number(v)}
     values = {name: v for name, v in known.items() if math.isfinite(v)}
@@ -219,13 +219,13 @@ def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
 
 
 def _coefficients(groups: Sequence[Group]) -> dict[str, Drawing | None]:
-    """A figure for each coefficient that any of the runs adapts."""
+    """Draw a figure for each coefficient that any of the runs adapts."""
     names = {name for group in groups for run in group.counted for name in run.coefficients}
     return {COEFFICIENT + _in_letters(name): _coefficient(groups, name) for name in sorted(names)}
 
 
 def _in_letters(name: str) -> str:
-    """A name that files and ids can have; no two names become the same."""
+    """Return a name that files and ids can have; no two names become the same."""
     return "".join(c if c.isalnum() or c == "_" else f"-{ord(c):x}-" for c in name)
 
 

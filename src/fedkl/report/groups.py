@@ -13,7 +13,7 @@ from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.statistics import FloatArray, IntArray, final_window, iqm
 
 MOST_POINTS = 200  # of a curve in a figure
-MOST_DRAWN = 12  # groups in the figures: more nobody can tell apart
+MOST_DRAWN = 12  # groups in the figures: more cannot be told apart
 Series = str | Callable[[LoadedRun], FloatArray]
 
 
@@ -65,7 +65,7 @@ class Group:
 
     @property
     def reference(self) -> str | None:
-        """What others are seen against, if it is that (see `LoadedRun.reference`)."""
+        """The name of the reference that it is, if it is one (see `LoadedRun.reference`)."""
         return self.counted[0].reference
 
     @property
@@ -84,7 +84,7 @@ class Group:
         return int(self.curves("return_mean").rounds[-1])
 
     def curves(self, series: Series) -> Curves:
-        """A quantity of the counted runs over their common rounds.
+        """Return a quantity of the counted runs over their common rounds.
 
         Args:
             series: the key of the metrics record, or a function from a run to its values.
@@ -92,12 +92,12 @@ class Group:
         return aligned(self.counted, series)
 
     def finals(self, series: Series = "return_mean") -> FloatArray:
-        """The mean over the final window, for each counted run."""
+        """Return the mean over the final window, for each counted run."""
         values = self.curves(series).values
         return values[:, -final_window(values.shape[1]) :].mean(axis=1)
 
     def client_returns(self) -> list[ClientReturns]:
-        """The mean return of each client over the final window, for each counted run.
+        """Return the mean return of each client over the final window, for each counted run.
 
         Of a client that was not always evaluated, over the rounds of the window in which it was.
         """
@@ -116,7 +116,7 @@ def _mean_of_each(evaluations: Sequence[ClientReturns]) -> ClientReturns:
 
 
 def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
-    """The runs by what they are called, in the order in which that first appears."""
+    """Group the runs by label, in the order in which labels first appear."""
     labels = dict.fromkeys(run.label for run in runs)
     return [_group(label, [run for run in runs if run.label == label]) for label in labels]
 
@@ -127,7 +127,7 @@ def judged(groups: Sequence[Group]) -> list[Group]:
 
 
 def worlds(groups: Sequence[Group]) -> list[str]:
-    """The worlds that the runs are of; the returns of different ones are not comparable."""
+    """Return the worlds that the runs are of; the returns of different ones are not comparable."""
     runs = [run for group in groups for run in (*group.counted, *group.left_out)]
     # Which environment of Gymnasium or PettingZoo it is says more than that it is one.
     found = [[run.setting("world", key) for key in ("id", "module", "name")] for run in runs]
@@ -135,7 +135,7 @@ def worlds(groups: Sequence[Group]) -> list[str]:
 
 
 def drawn(groups: Sequence[Group]) -> list[Group]:
-    """The groups that figures show: at most `MOST_DRAWN`, those that ended highest."""
+    """Return the groups that figures show: at most `MOST_DRAWN`, those that ended highest."""
     evaluated = [group for group in groups if group.evaluated]
     if len(groups) <= MOST_DRAWN or not evaluated:
         return list(groups[:MOST_DRAWN])
@@ -152,7 +152,7 @@ def _group(label: str, runs: Sequence[LoadedRun]) -> Group:
 
 
 def aligned(runs: Sequence[LoadedRun], series: Series) -> Curves:
-    """A quantity of some runs over the rounds in which every one of them has a finite value.
+    """Align a quantity of some runs over the rounds in which all have a finite value.
 
     A round that one run lacks is dropped for all: else the set of seeds would change along the
     curve, and a jump could be a seed that left.

@@ -10,7 +10,7 @@ from fedkl.core.text import plain, short_keys
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config as one mapping with dotted keys.
+    """Flatten a nested config into one mapping with dotted keys.
 
     Example:
         >>> flat({"seed": 1, "learner": {"d_local": 0.01}})
@@ -26,26 +26,26 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The dotted keys that some config lacks, or that do not have the same value in all."""
+    """Return the dotted keys that some config lacks, or that do not have the same value in all."""
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if len({shown(config, key) for config in configs}) > 1]
 
 
 def shown(config: Mapping[str, Any], key: str) -> str:
-    """The value of a dotted key as TOML would write it; empty if the config lacks it."""
+    """Return the value of a dotted key as TOML would write it; empty if the config lacks it."""
     return json.dumps(config[key], default=str) if key in config else ""
 
 
 _ALGORITHM, _WORLD = "algorithm.name", "world.name"
 _NO_DIFFERENCE = ("seed", "preset", "plugins", "tuned_on", "checkpoint.")
-"""What says nothing about results, or is what runs of one group differ in; groups end in a dot."""
+"""Settings without influence on results, or that differ within a group; groups end in a dot."""
 ALONE, CENTRALISED = REFERENCES = ("each alone", "centralised")
 _LONG = 40
 """Characters of a value beyond which a label has its number instead."""
 
 
 def telling(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The settings that tell runs apart, beside the seed; as few as do.
+    """Return the settings that tell runs apart, beside the seed; as few as do.
 
     A setting that follows from those named before it is not named: a penalty that only one
     algorithm has follows from the algorithm. The world is named whenever it differs. A setting
@@ -69,7 +69,7 @@ def telling(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _splits(groups: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether some runs of a group have one text and some another."""
+    """Return True if some runs of a group have one text and some another."""
     seen: dict[str, set[str]] = {}
     for group, text in zip(groups, texts, strict=True):
         seen.setdefault(group, set()).add(text)
@@ -77,7 +77,7 @@ def _splits(groups: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 def reference(config: Mapping[str, Any]) -> str | None:
-    """What a run is called that others are seen against: one of `REFERENCES`, or None."""
+    """Return the name of the reference that a run is: one of `REFERENCES`, or None."""
     federation = config.get("federation")
     if not isinstance(federation, Mapping):
         return None
@@ -88,7 +88,7 @@ def reference(config: Mapping[str, Any]) -> str | None:
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What to call each of some runs, given their configs; those of a group are called the same.
+    """Label runs by their configs; those of a group have the same label.
 
     A reference differs from the others by design, so it is told apart from its like alone.
 
@@ -108,7 +108,7 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _labels(entries: Sequence[Mapping[str, Any]], kind: str | None) -> list[str]:
-    """What to call runs of one kind: references of the same name, or runs that are none."""
+    """Label runs of one kind: references of the same name, or runs that are none."""
     differs = telling(entries)
     keys = [key for key in differs if key != _ALGORITHM]
     short = short_keys(keys)

@@ -30,23 +30,23 @@ class Html(str):
 
 
 def html(text: str) -> Html:
-    """The text as HTML, escaped unless it is HTML already."""
+    """Return the text as HTML, escaped unless it is HTML already."""
     return text if isinstance(text, Html) else Html(escape(printable(text)))
 
 
 def paragraph(text: str, kind: str = "") -> Html:
-    """A paragraph of a CSS class."""
+    """Return a paragraph of a CSS class."""
     return Html(f'<p class="{kind}">{html(text)}</p>')
 
 
 def bullets(items: Sequence[str], kind: str) -> Html:
-    """A list of a CSS class; nothing if there are no items."""
+    """Return a list of a CSS class; nothing if there are no items."""
     lines = "".join(f"<li>{html(item)}</li>" for item in items)
     return Html(f'<ul class="{kind}">{lines}</ul>' if items else "")
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Html:
-    """A table that scrolls sideways by itself where the screen is narrow, by keys as well."""
+    """Return a table that scrolls sideways by itself on a narrow screen, by keys as well."""
     head = "".join(f"<th>{html(cell)}</th>" for cell in header)
     body = "".join(f"<tr>{''.join(f'<td>{html(c)}</td>' for c in row)}</tr>\n" for row in rows)
     return Html(
@@ -56,7 +56,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str =
 
 
 def definitions(entries: Sequence[tuple[str, str]]) -> Html:
-    """Terms and what they mean."""
+    """Return terms and their definitions as HTML."""
     return Html(f"<dl>{''.join(f'<dt>{html(t)}</dt><dd>{html(d)}</dd>' for t, d in entries)}</dl>")
 
 
@@ -71,18 +71,18 @@ def preformatted(text: str) -> Html:
 
 
 def link(to: str, text: str) -> Html:
-    """A link to a page, or to a file beside this one."""
+    """Return a link to a page, or to a file beside this one."""
     return Html(f'<a href="{html(to)}">{html(text)}</a>')
 
 
 def _width(svg: str) -> str:
-    """Of a picture, in points: what its letters are measured in."""
+    """Return the width of a picture in points, in which its letters are measured."""
     found = re.search(r'viewBox="0 0 ([\d.]+) ', svg)
     return found[1] if found else "0"
 
 
 def figure(picture: Picture, wide: bool) -> Html:
-    """A figure within the page, with its caption, its files and the values of its lines."""
+    """Return a figure within the page, with its caption, its files and the values of its lines."""
     name, svg = picture.name, picture.svg
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
@@ -126,7 +126,7 @@ class Page:
     styles: Sequence[str] = ()
 
     def write(self, path: Path) -> Path:
-        """Writes the file as a whole, or not at all; returns its path."""
+        """Write the file as a whole, or not at all; return its path."""
         text = filled(
             "page.html",
             title=html(self.title),
@@ -143,7 +143,7 @@ class Page:
 
 
 def filled(template: str, **parts: str) -> str:
-    """One of our templates with its parts, which are HTML already, in their places."""
+    """Fill one of our templates with its parts, which are HTML already."""
     return Template(_resource(template)).substitute(parts)
 
 
@@ -155,7 +155,7 @@ PAPER = "https://doi.org/10.1109/JSAC.2023.3242734"
 
 
 def made_by(command: str, packages: Sequence[str]) -> Html:
-    """The foot of a page.
+    """Return the foot of a page.
 
     Args:
         command: makes the page again.
@@ -168,13 +168,13 @@ def made_by(command: str, packages: Sequence[str]) -> Html:
 
 
 def typed(directory: Path) -> str:
-    """A directory as it was typed; of an absolute path only its name, because where on a machine
-    it lies is nobody's business."""
+    """Return a directory as it was typed; of an absolute path only its name, which tells nothing of
+    the machine."""
     return shlex.quote(directory.name if directory.is_absolute() else str(directory))
 
 
 def _today() -> str:
-    """The day, or the one that builds which are to be repeated exactly give for it."""
+    """Return the day, or the one that builds which are to be repeated exactly give for it."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given is not None and not given.isdecimal():
         raise UserError(f"SOURCE_DATE_EPOCH is a number of seconds, and not {given!r}")

@@ -43,7 +43,7 @@ class _Token(NamedTuple):
 
 
 def typeset(line: str) -> Html:
-    """A line of words and formulas as HTML.
+    """Typeset a line of words and formulas as HTML.
 
     Example:
         >>> typeset("all pi_n")
@@ -62,7 +62,8 @@ class _Reader:
         self._at = 0
 
     def line(self) -> str:
-        """Words as they are, and formulas cut before each sign that stands between two terms."""
+        """Return words as they are, and formulas cut before each sign that stands between two
+        terms."""
         parts: list[str] = []
         formula: list[str] = []
 
@@ -104,7 +105,7 @@ class _Reader:
         return token is not None and token.text == text and apart in (None, token.apart)
 
     def _is_word(self, token: _Token) -> bool:
-        """Whether a token is English: no symbol, or the article before a word."""
+        """Return True if a token is English: no symbol, or the article before a word."""
         if token.text == "'" or (token.text == "s" and self._before("'")):
             return token.text == "s" or self._after("s")
         if token.text[0].isdecimal():
@@ -117,7 +118,7 @@ class _Reader:
         return token.text not in _SYMBOLS
 
     def _is_alone(self) -> bool:
-        """Whether a number stands among words, such as that of a theorem."""
+        """Return True if a number stands among words, such as that of a theorem."""
         before = self._tokens[self._at - 1].text if self._at else ""
         after = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else None
         if len(before) < 3 or not before.isalpha() or before in _SYMBOLS:
@@ -131,7 +132,8 @@ class _Reader:
         )
 
     def _opens_product(self) -> bool:
-        """Whether a < is the bracket of an inner product, as in <x, y>, and not a comparison."""
+        """Return True if a < is the bracket of an inner product, as in <x, y>, and not a
+        comparison."""
         token, after = self._tokens[self._at], self._tokens[self._at + 1 : self._at + 2]
         return token.text == "<" and bool(after) and not after[0].apart
 
@@ -142,11 +144,11 @@ class _Reader:
         return self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].text == text
 
     def _ends_formula(self) -> bool:
-        """Whether what follows a comma is a new formula, or words, and not another argument."""
+        """Return True if a new formula or words follow a comma, and not another argument."""
         return self._at + 1 == len(self._tokens) or self._tokens[self._at + 1].apart
 
     def _term(self) -> str:
-        """One symbol, bracket or fraction, with what hangs on it."""
+        """Read one symbol, bracket or fraction, with what hangs on it."""
         over, bare_over = self._scripted()
         if not self._next_is("/", apart=False):
             return over
@@ -155,7 +157,7 @@ class _Reader:
         return f"<mfrac>{bare_over}{bare_under}</mfrac>"
 
     def _scripted(self) -> tuple[str, str]:
-        """A symbol or a bracket with its index and power; and the same as part of a fraction."""
+        """Read a symbol or bracket with its index and power; and the same as part of a fraction."""
         base, bare, large = self._atom()
         marks = ""
         while self._next_is("'", apart=False) and not self._after("s"):
@@ -182,7 +184,7 @@ class _Reader:
         return base, base if below or above else bare
 
     def _index(self) -> str:
-        """What is below the line: one symbol, a sign, or all that is in braces."""
+        """Read an index: one symbol, a sign, or all that is in braces."""
         if self._next_is("{"):
             self._at += 1
             return f"<mrow>{self._until('}')}</mrow>"
@@ -193,7 +195,8 @@ class _Reader:
         return name.replace("<mo>max</mo>", "<mi>max</mi>")
 
     def _atom(self) -> tuple[str, str, bool]:
-        """A symbol or a bracket; the same without its brackets; whether it is a large operator."""
+        """Read a symbol or a bracket; the same without its brackets; True if it is a large
+        operator."""
         token = self._now
         assert token is not None, "the formula ends too early"
         product = self._opens_product()

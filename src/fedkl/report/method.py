@@ -1,4 +1,4 @@
-"""What the page says about how its numbers are made."""
+"""The method section of the page: how its numbers are made."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from fedkl.report.charts import MOST_PANELS, TOGETHER
 from fedkl.report.groups import MOST_POINTS, Group, drawn, judged
-from fedkl.report.plotting import MOST_SEEDS
+from fedkl.report.lines import MOST_SEEDS
 from fedkl.report.statistics import RESAMPLES, final_window, settling
 
 
 def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> str:
-    """Where the target comes from."""
+    """Say how the target was chosen."""
     if target is None:
         return ""
     if given:
@@ -28,7 +28,7 @@ def target_note(target: float | None, given: bool, groups: Sequence[Group]) -> s
 
 
 def legend(groups: Sequence[Group]) -> str:
-    """How to read the figures."""
+    """Explain how to read the figures."""
     text = (
         "In all figures a colour is an algorithm. Thin lines are seeds, the thick line is the "
         "interquartile mean over seeds, and the band is its 95 % bootstrap interval."
@@ -64,7 +64,7 @@ def legend(groups: Sequence[Group]) -> str:
 
 
 def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Terms and their definitions."""
+    """Return terms and their definitions."""
     evaluated = [g.curves("return_mean").rounds.size for g in groups if g.evaluated]
     windows = sorted({final_window(size) for size in evaluated}) or [1]
     here = " or ".join(str(window) for window in windows)

@@ -15,6 +15,7 @@ from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.figures import COEFFICIENT, draw
 from fedkl.report.groups import Group, drawn, grouped
 from fedkl.report.labels import differing, flat, shown
+from fedkl.report.lines import shades_of
 from fedkl.report.markup import (
     Html,
     Page,
@@ -32,7 +33,6 @@ from fedkl.report.markup import (
 )
 from fedkl.report.method import legend, method, target_note
 from fedkl.report.pictures import Picture, write_figures
-from fedkl.report.plotting import shades_of
 from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, themed
@@ -50,7 +50,7 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
-_MOST_NAMED = 8  # groups, directories and the like in a row; more nobody reads
+_MOST_NAMED = 8  # groups, directories and the like in a row; more are not read
 _MOST_SEEDS = 20
 _WIDE = ("learning_curves",)
 _WITHOUT = {
@@ -66,7 +66,7 @@ def write_report(
     target: float | None = None,
     sources: Sequence[Path] | None = None,
 ) -> Path:
-    """Writes `report.html`, and its figures as PNG and SVG into `figures/`.
+    """Write `report.html`, and its figures as PNG and SVG into `figures/`.
 
     Args:
         directory: where the report goes: that of the run or of the comparison, or any other.
@@ -109,7 +109,7 @@ def write_report(
 
 
 def _command(directory: Path, target: float | None, sources: Sequence[Path] | None) -> str:
-    """What makes the page again."""
+    """Return the command that makes the page again."""
     given = "" if target is None else f" --target {target:g}"
     names = [typed(path) for path in sources or [directory]]
     if sources and [*sources] != [directory]:
@@ -119,7 +119,7 @@ def _command(directory: Path, target: float | None, sources: Sequence[Path] | No
 
 
 def _shades(groups: Sequence[Group]) -> dict[str, str]:
-    """The colour that each group has in the figures; grey if it is not there."""
+    """Return the colour that each group has in the figures; grey if it is not there."""
     grey = dict.fromkeys((group.label for group in groups), MUTED)
     return grey | shades_of(drawn(groups))
 
@@ -257,7 +257,7 @@ def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> s
 
 
 def _files(run: LoadedRun, directory: Path) -> Html:
-    """Links to what a run left, if it lies where the page does or below."""
+    """Link to the files of a run that lies where the page does or below."""
     if not run.path.is_relative_to(directory):
         return html(NOTHING)
     folder = run.path.relative_to(directory)
@@ -267,7 +267,7 @@ def _files(run: LoadedRun, directory: Path) -> Html:
 
 
 def _rejections(runs: Sequence[LoadedRun]) -> str:
-    """Why updates were rejected, and how often."""
+    """Count rejected updates by reason."""
     reasons = Counter(
         (run.label, str(rejected["reason"]))
         for run in runs
@@ -303,7 +303,7 @@ def _settings(runs: Sequence[LoadedRun], groups: Sequence[Group]) -> str:
 
 
 def _folded(title: str, parts: Sequence[Html]) -> list[Html]:
-    """The parts as they are, or, if they are many, under a title that opens them."""
+    """Return the parts as they are, or, if they are many, under a title that opens them."""
     return [*parts] if len(parts) <= _MOST_NAMED else [collapsed(title, Html("".join(parts)))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,16 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from fedkl.core.errors import UserError
 from fedkl.core.text import printable
 from fedkl.io.files import explain_os_errors, refuse_link, write_atomically
-from fedkl.report.style import RC
-from fedkl.report.values import Trace, values_of
+from fedkl.report.statistics import FloatArray
+from fedkl.report.style import RC, themed
+from fedkl.report.table import number
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 _PNG_DPI = 200
 _TITLE, _ROW = 0.32, 0.2  # inches above the axes: for the title, and for a row of the legend
@@ -69,7 +75,7 @@ class Picture:
 
 
 def check_target(path: Path) -> None:
-    """Finds out, before anything costs time, whether a figure can be written to a path.
+    """Check, before anything costs time, that a figure can be written to a path.
 
     Raises:
         UserError: it is of no kind that we write, its folder is missing, or matplotlib is.
@@ -82,7 +88,7 @@ def check_target(path: Path) -> None:
 
 
 def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
-    """Draws a figure in our style and writes it to a file of its own.
+    """Draw a figure in our style and write it to a file of its own.
 
     Raises:
         UserError: `check_target` refuses the path, or the operating system does.
@@ -99,7 +105,7 @@ def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
 
 
 def require_matplotlib() -> None:
-    """Refuses to go on without matplotlib, before anything costs time.
+    """Raise an error unless matplotlib is installed, before anything costs time.
 
     Raises:
         UserError: if it is not installed.
@@ -114,7 +120,7 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def matplotlib_style() -> Iterator[None]:
-    """How our figures look, while they are drawn and rendered; nobody else's change.
+    """Set the style of our figures while they are drawn and rendered, and of no others.
 
     Raises:
         UserError: if matplotlib is not installed.
@@ -127,7 +133,7 @@ def matplotlib_style() -> Iterator[None]:
 
 
 def rendered(drawings: Mapping[str, Drawing]) -> dict[str, Picture]:
-    """The pictures of drawings, by name; within `matplotlib_style`."""
+    """Render drawings as pictures, by name; within `matplotlib_style`."""
     return {name: _picture(name, drawing) for name, drawing in drawings.items()}
 
 
@@ -141,7 +147,7 @@ def _picture(name: str, drawing: Drawing) -> Picture:
 
 
 def _make_printable(figure: Figure) -> None:
-    """Makes every text in a figure fit to be shown, whichever run or directory it is from."""
+    """Make every text in a figure fit to be shown, whichever run or directory it is from."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -149,7 +155,7 @@ def _make_printable(figure: Figure) -> None:
 
 
 def head(figure: Figure, title: str, columns: int = 4) -> None:
-    """Writes a title and lists what is drawn above all axes; the figure grows by as much.
+    """Write a title and list what is drawn above all axes; the figure grows by as much.
 
     Args:
         figure: with its axes, laid out by matplotlib's constrained layout.
@@ -181,7 +187,7 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
 
 
 def _fitting(labels: Sequence[str], most: int, width: float) -> int:
-    """In how many columns a legend of these labels is no wider than so many points."""
+    """Return the columns in which a legend of these labels is no wider than so many points."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
@@ -200,7 +206,7 @@ def _fitting(labels: Sequence[str], most: int, width: float) -> int:
 def write_figures(
     directory: Path, pictures: Mapping[str, Picture], possible: Iterable[str] = ()
 ) -> None:
-    """Writes the pictures into `figures/`, and removes those that an earlier report left.
+    """Write the pictures into `figures/`, and remove those that an earlier report left.
 
     Args:
         directory: where the page is.
@@ -234,7 +240,7 @@ def _svg_and_png(figure: Figure) -> tuple[str, bytes]:
 
 
 def _slim(svg: str) -> str:
-    """The same picture in fewer letters: nobody sees a hundredth of a point."""
+    """Shorten a picture's text: a hundredth of a point is invisible."""
 
     def path(found: re.Match[str]) -> str:
         rounded = re.sub(
@@ -243,3 +249,80 @@ def _slim(svg: str) -> str:
         return re.sub(r"\s+", " ", rounded)
 
     return re.sub(r' d="[^"]*"', path, svg)
+
+
+class Trace(NamedTuple):
+    """A line and its values.
+
+    Attributes:
+        axes: where it is drawn.
+        name: what the legend calls it.
+        colour: of the line.
+        x: where its points are, shape (points,).
+        summary: their values, and the ends of their intervals if there are any: shape
+            (1, points) or (3, points).
+    """
+
+    axes: Axes
+    name: str
+    colour: str
+    x: FloatArray
+    summary: FloatArray
+
+
+def values_of(figure: Figure, traces: Sequence[Trace]) -> str:
+    """Return the traces as JSON that may stand inside of HTML; empty if there are none.
+
+    A line is told once, however many panels it is drawn in. A panel is told by its place in the
+    picture, in points from the upper left corner, and by the ends of its axes: the script finds
+    the place of a value from these.
+
+    Args:
+        figure: as it was saved, its layout made.
+        traces: of its lines.
+    """
+    if not traces:
+        return ""
+    lines: dict[tuple[str, bytes], int] = {}
+    told: list[dict[str, Any]] = []
+    panels: dict[int, dict[str, Any]] = {}
+    for trace in traces:
+        key = (trace.name, trace.summary.tobytes())
+        if key not in lines:
+            lines[key] = len(told)
+            told.append(_line(trace))
+        panel = panels.setdefault(id(trace.axes), _panel(figure, trace.axes))
+        panel["lines"].append(lines[key])
+    # No text of a run ends the element that it stands in.
+    data = json.dumps({"lines": told, "panels": list(panels.values())}, separators=(",", ":"))
+    return data.replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _line(trace: Trace) -> dict[str, Any]:
+    said = {"name": trace.name, "colour": themed(trace.colour), "x": _short(trace.x)}
+    for name, values in zip(("y", "low", "high"), trace.summary, strict=False):
+        said[name] = _short(values)
+    return said
+
+
+def _short(values: FloatArray) -> list[float | int | None]:
+    """Shorten numbers as tables do; None for those that are not finite."""
+    found = [float(number(float(v))) if np.isfinite(v) else None for v in values]
+    return [int(v) if v is not None and v.is_integer() else v for v in found]
+
+
+def _panel(figure: Figure, axes: Axes) -> dict[str, Any]:
+    width, height = 72 * figure.get_size_inches()
+    box = axes.get_position()
+    edges = [width * box.x0, height * (1 - box.y1), width * box.x1, height * (1 - box.y0)]
+    return {
+        "box": [round(float(edge), 1) for edge in edges],
+        "x": _axis(axes.get_xlim(), axes.get_xscale()),
+        "y": _axis(axes.get_ylim(), axes.get_yscale()),
+        "label": axes.get_xlabel() or figure.get_supxlabel(),
+        "lines": [],
+    }
+
+
+def _axis(ends: tuple[float, float], scale: str) -> list[Any]:
+    return [float(f"{ends[0]:.6g}"), float(f"{ends[1]:.6g}"), scale]

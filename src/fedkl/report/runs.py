@@ -27,7 +27,7 @@ from fedkl.training.records import require_sensible
 
 Warn = Callable[[str], object]
 _LARGEST = 1e150
-"""What is larger counts as infinite: its square is, and so may be sums and the ends of axes."""
+"""Larger numbers count as infinite: their squares are, and so may be sums and the ends of axes."""
 _UNUSED = {"averaging", "clients", "heterogeneity", "selected"}
 """Of a record: long lists, which a report over many runs cannot keep in memory."""
 
@@ -73,12 +73,13 @@ class LoadedRun:
 
     @property
     def reference(self) -> str | None:
-        """What it is called if others are seen against it and it is not judged; else None."""
+        """Its name if it is a reference, which others are compared with and is not judged; else
+        None."""
         return reference(self.config)
 
     @property
     def planned_rounds(self) -> int | None:
-        """How many rounds the config asks for, if it says so."""
+        """The number of rounds in the config, if it has one."""
         rounds = self.setting("federation", "rounds")
         return rounds if isinstance(rounds, int) else None
 
@@ -97,12 +98,12 @@ class LoadedRun:
 
     @cached_property
     def _series(self) -> dict[str, FloatArray]:
-        """What `series` has been asked for already: figures and tables ask again and again."""
+        """Cache of `series`: figures and tables ask again and again."""
         return {}
 
     @property
     def rejections(self) -> FloatArray:
-        """How many updates were rejected in each recorded round."""
+        """Rejected updates in each recorded round."""
         return np.array([len(r.get("rejected") or ()) for r in self.records], dtype=np.float64)
 
     @property
@@ -128,12 +129,12 @@ class LoadedRun:
 
     @property
     def sample_sizes(self) -> set[int]:
-        """How many clients were evaluated in the rounds in which not all of them were."""
+        """Numbers of clients evaluated in the rounds in which not all of them were."""
         return {len(r["evaluated"]) for r in self.records if r.get("evaluated")}
 
     @property
     def round_notes(self) -> list[str]:
-        """Why rounds changed nothing, for each that did not."""
+        """The reason for each round that changed nothing."""
         return [str(r["note"]) for r in self.records if r.get("note")]
 
     @property
@@ -142,18 +143,18 @@ class LoadedRun:
         return {name for r in self.records for name in r.get("coefficients") or ()}
 
     def series(self, key: str) -> FloatArray:
-        """One value a recorded round; NaN where the record has none, or none that is finite."""
+        """Return one value a recorded round; NaN where the record has none that is finite."""
         if key not in self._series:
             self._series[key] = _finite([record.get(key) for record in self.records])
             self._series[key].flags.writeable = False
         return self._series[key]
 
     def coefficient(self, name: str) -> FloatArray:
-        """The mean over clients of a coefficient; NaN as in `series`."""
+        """Return the mean over clients of a coefficient; NaN as in `series`."""
         return _finite([(record.get("coefficients") or {}).get(name) for record in self.records])
 
     def client_returns(self, rounds: Sequence[int] | None = None) -> Iterator[ClientReturns]:
-        """What each client achieved, one evaluated round after the other.
+        """Yield each client's returns, one evaluated round after the other.
 
         The log of a run with many clients leaves their returns to files, which are read as asked.
 
@@ -177,7 +178,8 @@ class LoadedRun:
             yield ClientReturns(np.array(evaluated, dtype=np.int64), returns)
 
     def _returns(self, record: Mapping[str, Any]) -> FloatArray | None:
-        """The returns of an evaluated round, from its line of the log or from the file it names."""
+        """Return the returns of an evaluated round, from its line of the log or from the file it
+        names."""
         if not record.get("returns_file"):
             return record.get("return_per_client")
         round = int(record["round"])
@@ -189,13 +191,13 @@ class LoadedRun:
         return found.astype(np.float64)
 
     def setting(self, table: str, key: str) -> Any:
-        """The value of `table.key` in the config, or None."""
+        """Return the value of `table.key` in the config, or None."""
         group = self.config.get(table)
         return group.get(key) if isinstance(group, Mapping) else None
 
 
 def load_runs(*directories: Path | str, warn: Warn = warnings.warn) -> list[LoadedRun]:
-    """Loads runs, and every run of comparisons, tunings and the like that finished a round.
+    """Load runs, and every run of comparisons, tunings and the like that finished a round.
 
     Args:
         directories: each holds `config.toml` (a run), or runs.
@@ -239,7 +241,7 @@ def _loaded(directory: Path, warn: Warn) -> list[LoadedRun]:
 
 
 def without_rounds(directories: Sequence[Path], runs: Sequence[LoadedRun]) -> list[str]:
-    """The names of the runs that were planned or begun, but finished no round.
+    """Return the names of the runs that were planned or begun, but finished no round.
 
     Args:
         directories: of runs, comparisons and the like.
@@ -265,7 +267,7 @@ def _finite(values: Sequence[float | None]) -> FloatArray:
 
 
 def _position(order: Sequence[str], run: LoadedRun) -> int:
-    """Where a run stands in a plan: by its name, or else by its algorithm."""
+    """Return the place of a run in a plan: by its name, or else by its algorithm."""
     cell = run.path.name.removesuffix(f"-seed{run.seed}")
     places = [order.index(name) for name in (cell, run.label) if name in order]
     return places[0] if places else len(order)
@@ -302,13 +304,13 @@ def _load_run(path: Path, warn: Warn) -> LoadedRun | None:
 
 
 def _newest(run: RunDirectory) -> tuple[int, dict[str, Any]]:
-    """The round of the newest checkpoint that says what it was made with, and what it says."""
+    """Return the round of the newest checkpoint that has an origin, and that origin."""
     for file in checkpoint_files.find(run.checkpoints.directory):
         try:
             said = checkpoint_files.metadata(file)
             return file.round, {n: json.loads(said[n]) for n in ("config", "rounds", "log")}
         except (DamagedError, GoneError, KeyError, ValueError, RecursionError):
-            continue  # whoever goes on from it will say so; a report does without
+            continue  # resuming from it will say so; a report does without
     return 0, {}
 
 
@@ -325,7 +327,7 @@ def _changes(config: Mapping[str, Any], origin: Mapping[str, Any]) -> list[str]:
 def _records(
     log: MetricsLog, done: int, head: str, heads: list[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """What a report needs of each record; what it does not is forgotten at once.
+    """Yield the part of each record that a report needs; the rest is dropped at once.
 
     Args:
         log: where they are.

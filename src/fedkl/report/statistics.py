@@ -112,7 +112,8 @@ def difference(first: FloatArray, second: FloatArray) -> Estimate:
 
 
 def probability_of_improvement(first: FloatArray, second: FloatArray) -> Estimate:
-    """How often a run of the first ends above a run of the second; a tie counts one half."""
+    """The probability that a run of the first ends above a run of the second; a tie counts one
+    half."""
     wins = (first[:, None] > second[None, :]) + 0.5 * (first[:, None] == second[None, :])
     value = float(wins.mean())
     if min(len(first), len(second)) < 2:
@@ -149,7 +150,8 @@ def resampled(statistic: Callable[[IntArray], float], strata: IntArray) -> Estim
 
 
 def final_window(evaluated: int) -> int:
-    """How many evaluated rounds are "final": the last tenth, rounded down, and at least one.
+    """The number of evaluated rounds that are "final": the last tenth, rounded down, and at least
+    one.
 
     One evaluation is noisy; the mean over this window is what the report calls final.
     """
@@ -157,7 +159,7 @@ def final_window(evaluated: int) -> int:
 
 
 def settling(last_round: int) -> int:
-    """How many rounds a run is given to settle: ten, or a third of a run shorter than thirty.
+    """The number of rounds in which a run may settle: ten, or a third of a run shorter than thirty.
 
     Drops before that are those of a policy that has just begun to learn, where the return jumps by
     more than it ever will again.
@@ -166,7 +168,7 @@ def settling(last_round: int) -> int:
 
 
 def largest_drop(rounds: IntArray, values: FloatArray) -> FloatArray:
-    """How far the return fell below its best so far, at the most; for each run.
+    """The largest fall of the return below its best so far, for each run.
 
     Counted are the evaluated rounds after `settling`; the best so far is that of all evaluated
     rounds before, also of the first. 0 if it never fell below it.
@@ -211,7 +213,7 @@ def default_target(curves: Sequence[FloatArray], finals: Sequence[float]) -> flo
 
 
 def _resampled_counts(n: int, generator: np.random.Generator) -> FloatArray:
-    """How often each of n seeds is drawn, for each bootstrap draw; shape (RESAMPLES, n)."""
+    """The count of each of n seeds in each bootstrap draw; shape (RESAMPLES, n)."""
     return generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""How figures look: colours, line weights, and the ranges of axes."""
+"""The style of figures: colours, line weights, and the ranges of axes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NAMED = {
 }
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in _NAMED.items()}
 
-# Kept in a context while drawing and saving, so that nobody else's figures change. A fixed salt
+# Kept in a context while drawing and saving, so that other figures do not change. A fixed salt
 # makes the ids inside the SVG, and so the whole file, the same every time.
 RC: Any = {
     "svg.hashsalt": "fedkl",
@@ -91,7 +91,7 @@ RC: Any = {
 
 
 def colours(algorithms: Iterable[str]) -> dict[str, str]:
-    """One colour for each algorithm, or whatever else is called by a name of its own.
+    """Return one colour for each algorithm, or whatever else is called by a name of its own.
 
     Our own algorithms have the same one in every report; others, such as the cells of a sweep, have
     those that are left.
@@ -104,7 +104,7 @@ def colours(algorithms: Iterable[str]) -> dict[str, str]:
 
 
 def _hue(number: int) -> str:
-    """One of any number of colours, each far from those before it."""
+    """Return one of any number of colours, each far from those before it."""
     golden = 0.381966
     rgb = colorsys.hls_to_rgb(number * golden % 1.0, (0.35, 0.5, 0.6)[number % 3], 0.6)
     return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
@@ -123,7 +123,7 @@ def themed(text: str) -> str:
 def robust_range(
     samples: Sequence[FloatArray], keep: Sequence[float], cut: str
 ) -> tuple[float, float, float | None]:
-    """A range of the y axis that a few extreme early values do not stretch.
+    """Return a range of the y axis that a few extreme early values do not stretch.
 
     The axis shows at least: four fifths of all values, twice the range that the values of
     the later half of the rounds span, and every value of `keep`. It is cut only if that leaves

@@ -32,7 +32,7 @@ NOTHING = "\N{EN DASH}"
 
 @dataclass(frozen=True)
 class Row:
-    """What one algorithm, or one run, achieved.
+    """The results of one algorithm, or of one run.
 
     Attributes:
         label: what it is called (see `LoadedRun.label`).
@@ -72,7 +72,7 @@ class Row:
 
 
 def target_of(groups: Sequence[Group]) -> float | None:
-    """The default target (see `default_target`).
+    """Return the default target (see `default_target`).
 
     None while nothing has been evaluated, and where the runs are of different worlds: no return
     means the same in all of them.
@@ -85,14 +85,14 @@ def target_of(groups: Sequence[Group]) -> float | None:
 
 
 def table(runs: Sequence[LoadedRun], target: float | None = None) -> list[Row]:
-    """One row for each algorithm, in the order in which the algorithms first appear."""
+    """Return one row for each algorithm, in the order in which the algorithms first appear."""
     groups = grouped(runs)
     target = target_of(groups) if target is None else target
     return [_row(group, target) for group in groups]
 
 
 def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict[str, Any]]:
-    """The rows of the table for machines: flat, with the settings that tell the rows apart.
+    """Return the rows of the table for machines: flat, with the settings that tell the rows apart.
 
     Of an estimate there are its value, and the ends of its interval as `_low` and `_high`.
     """
@@ -116,7 +116,7 @@ def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict
 
 
 def run_row(run: LoadedRun, target: float | None) -> Row:
-    """The row of a single run."""
+    """Return the row of a single run."""
     return _row(Group(run.label, (run,), ()), target)
 
 
@@ -173,7 +173,7 @@ def _worst(clients: ClientReturns) -> int:
 
 
 def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:
-    """The mean over the counted runs of a running total at the end of a round."""
+    """Return the mean over the counted runs of a running total at the end of a round."""
     if reached is None:
         return None
     totals = aligned(group.counted, lambda run: getattr(run, quantity))
@@ -181,14 +181,14 @@ def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:
 
 
 def _megabytes_a_round(group: Group, key: str) -> float | None:
-    """The mean over the counted runs and their rounds."""
+    """Return the mean over the counted runs and their rounds."""
     found = np.concatenate([run.series(key) for run in group.counted])
     known = found[np.isfinite(found)]
     return float(known.mean()) / 1e6 if known.size else None
 
 
 def number(value: float | None) -> str:
-    """A number with as many decimals as help: three or four digits in all.
+    """Return a number with as many decimals as help: three or four digits in all.
 
     Example:
         >>> number(-8.1234), number(-140.26), number(12345.6), number(0.01234), number(None)
@@ -200,12 +200,13 @@ def number(value: float | None) -> str:
 
 
 def minus(text: str) -> str:
-    """The text with true minus signs before numbers, for the page; terminals keep the hyphen."""
+    """Return the text with true minus signs before numbers, for the page; terminals keep the
+    hyphen."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def with_interval(value: Estimate | None) -> str:
-    """A number and, in brackets, its interval if it has one."""
+    """Return a number and, in brackets, its interval if it has one."""
     if value is None:
         return NOTHING
     if value.low is None:
@@ -214,7 +215,7 @@ def with_interval(value: Estimate | None) -> str:
 
 
 def rounds_cell(row: Row) -> str:
-    """When the target was reached, and by how many of the seeds if not by all.
+    """Say in which round the target was reached, and by how many of the seeds if not by all.
 
     "never" is about the curve of the algorithm (the IQM over seeds); a seed may still reach it.
     """
@@ -226,7 +227,7 @@ def rounds_cell(row: Row) -> str:
 
 
 def print_table(runs: Sequence[LoadedRun], console: Console, target: float | None = None) -> None:
-    """Prints the results as two tables: what was reached, and what it took."""
+    """Print the results as two tables: what was reached, and what it took."""
     target = target_of(grouped(runs)) if target is None else target
     rows = table(runs, target)
     names = [row.label + ("" if row.finished else " *") for row in rows]
@@ -269,7 +270,7 @@ def print_table(runs: Sequence[LoadedRun], console: Console, target: float | Non
 
 
 def _after(rows: Sequence[Row]) -> str:
-    """From which round on drops count."""
+    """Return the round from which on drops count."""
     skipped = sorted({settling(row.rounds) for row in rows if row.rounds is not None})
     return f"after round {' or '.join(map(str, skipped))}"
 

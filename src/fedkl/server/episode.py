@@ -13,7 +13,7 @@ from fedkl.clients.sources import Recording
 from fedkl.worlds.base import AnyWorld
 
 
-class Film(NamedTuple):
+class Episode(NamedTuple):
     """An episode, drawn as it is looked at.
 
     Attributes:
@@ -32,18 +32,18 @@ class Film(NamedTuple):
         return self.totals[-1]
 
 
-def film(world: AnyWorld, recording: Recording) -> Film:
+def film(world: AnyWorld, recording: Recording) -> Episode:
     """Draw a recorded episode.
 
     Raises:
         UserError: the world cannot be drawn.
     """
-    artist = world.artist(recording.params)
+    renderer = world.renderer(recording.params)
     length = int(np.asarray(recording.mask).sum())
     reward = np.asarray(recording.reward)[:length]
     totals = np.concatenate([[0.0], np.cumsum(reward, dtype=np.float64)]).tolist()
     frames = (
-        artist(jax.tree.map(lambda x, i=i: x[i], recording.states), i, total)
+        renderer(jax.tree.map(lambda x, i=i: x[i], recording.states), i, total)
         for i, total in enumerate(totals)
     )
-    return Film(frames, world.frames_per_second, totals)
+    return Episode(frames, world.frames_per_second, totals)

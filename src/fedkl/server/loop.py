@@ -25,7 +25,7 @@ from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server import heterogeneity, records
 from fedkl.server.averaging import Found, evaluate_averaging
 from fedkl.server.commit import next_state
-from fedkl.server.episode import Film, film
+from fedkl.server.episode import Episode, film
 from fedkl.server.heterogeneity import Measured
 from fedkl.server.outliers import no_history
 from fedkl.server.records import Evaluated, Record, Returns
@@ -243,7 +243,7 @@ class Federation:
         model, t = broadcast(self.state.model), int(self.state.round)
         return heterogeneity.measure(self.config, self.engine, model, t, self._since, asked)
 
-    def film(self, client: int, deterministic: bool) -> Film:
+    def film(self, client: int, deterministic: bool) -> Episode:
         """An episode of the global policy in a client's world, drawn as it is looked at.
 
         Raises:

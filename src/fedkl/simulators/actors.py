@@ -21,10 +21,10 @@ before it starts, which shows after a simulator's step. Both sum in the same ord
 
 
 class Actor(NamedTuple):
-    """What one agent acts with: its Gaussian or categorical policy, and how it sees.
+    """An agent's policy: a Gaussian or categorical network, and the scaling of observations.
 
-    It acts with NumPy's arrays. Whoever prepares many may first hold JAX's, stacked, in the same
-    fields; exploration and seeds come last because they are only known when a job is planned.
+    It acts with NumPy's arrays. While many are prepared, the fields may hold JAX's, stacked;
+    exploration and seeds come last because they are only known when a job is planned.
     """
 
     weights: tuple[Float[Any, "_in _out"], ...]
@@ -35,7 +35,7 @@ class Actor(NamedTuple):
     centre: Float[Any, " o"]
     """Subtracted from observations."""
     scale: Float[Any, " o"]
-    """What they are divided by then."""
+    """The divisor after that."""
     clip: float | Float[Any, ""]
     """The limit of the result."""
     exploration: float | Float[Any, ""] = 0.0
@@ -43,11 +43,11 @@ class Actor(NamedTuple):
     seeds: tuple[Seed, ...] = ()
     """Of the noise on its actions, one for each column of the job."""
     temperature: float | Float[Any, ""] = 1.0
-    """What logits are divided by; 0 takes the most probable of discrete actions."""
+    """The divisor of logits; 0 takes the most probable of discrete actions."""
 
 
 class Networks:
-    """What all agents' networks make of what they see, in all columns.
+    """The networks of all agents, evaluated in all columns.
 
     Each is evaluated by itself, so an agent's output does not depend on who else takes part, nor on
     the columns beside its own.
@@ -60,7 +60,7 @@ class Networks:
         """
 
         def everywhere(each: list[Any]) -> Float[np.ndarray, "n c *f"]:
-            """An array of each agent, in all columns: calls that broadcast take far longer."""
+            """Repeat each agent's array in all columns: calls that broadcast take far longer."""
             return np.repeat(np.asarray(each, np.float32)[:, None], columns, axis=1)
 
         layers = range(len(actors[0].weights))
@@ -91,7 +91,7 @@ class Networks:
         *self._hidden, self._last = zip(products, biases, outputs, strict=True)
 
     def __call__(self, observation: Float[np.ndarray, "n c o"]) -> Float[np.ndarray, "n c a"]:
-        """Means or logits; the next call writes over them."""
+        """Return means or logits; the next call writes over them."""
         seen = subtract(observation, self._centre, self._seen)
         maximum(seen, self._low, out=seen)
         minimum(seen, self._high, out=seen)
@@ -138,14 +138,14 @@ class Actors:
     def __call__(
         self, observation: Float[np.ndarray, "n c o"], row: int
     ) -> Float[np.ndarray, "n c a"] | Int[np.ndarray, "n c"]:
-        """Every agent's action in a row of all columns, or of those that `narrow` left."""
+        """Return every agent's action in a row of all columns, or of those that `narrow` left."""
         mean = self._networks(observation)
         mean = mean if self._keep is None else mean * self._keep[row]
         result = add(mean, self._offset[row])
         return result.argmax(axis=-1) if self._discrete else result
 
     def narrow(self, columns: int) -> None:
-        """From now on act in the first columns only, because the others are over."""
+        """Act in the first columns only from now on, because the others are over."""
         self._networks = Networks(self._actors, columns)
         self._offset = list(self._all_offsets[:, :, :columns])
         self._keep = None if self._keep is None else self._keep[:, :, :columns]
@@ -154,7 +154,7 @@ class Actors:
 def draw_noise(
     actor: Actor, random: np.random.Generator, steps: int
 ) -> tuple[Float[np.ndarray, "h 1"], Float[np.ndarray, "h a"]]:
-    """What to multiply what an agent's network gives by, and what to add."""
+    """Draw the factor and the offset of an agent's outputs, for each step."""
     if actor.deviation is None:
         size = (steps, actor.biases[-1].shape[0])
         # The largest of logits plus Gumbel noise is a sample of their categorical distribution.

@@ -1,4 +1,4 @@
-"""What a simulator is: a world on the host in which one agent or several act at once."""
+"""The interface of a simulator: a world on the host in which one agent or several act at once."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
+from fedkl.core.text import one_line
 
 
 class Seed(NamedTuple):
-    """Where the randomness of an episode comes from: words of a key, and numbers folded into it."""
+    """The source of an episode's randomness: data of a key, and numbers folded into it."""
 
-    words: tuple[int, ...]
+    key_data: tuple[int, ...]
     numbers: tuple[int, ...] = ()
 
     def fold(self, *numbers: int) -> Seed:
-        """The seed for one of several things that share this one."""
-        return Seed(self.words, (*self.numbers, *numbers))
+        """Return the seed for one of several things that share this one."""
+        return Seed(self.key_data, (*self.numbers, *numbers))
 
     def generator(self) -> np.random.Generator:
-        """The generator of this seed."""
-        return np.random.default_rng(np.random.SeedSequence(self.words, spawn_key=self.numbers))
+        """Return the generator of this seed."""
+        return np.random.default_rng(np.random.SeedSequence(self.key_data, spawn_key=self.numbers))
 
     def number(self) -> int:
-        """This seed as a number below 2**31, for simulators of others, which want one."""
+        """Return this seed as a number below 2**31, as simulators of others want it."""
         # Faster than a SeedSequence, which short episodes would notice.
-        text = f"{self.words}{self.numbers}".encode()
+        text = f"{self.key_data}{self.numbers}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big") >> 1
 
 
@@ -41,7 +42,7 @@ Flags = bool | Bool[np.ndarray, " n"]
 
 
 class Step(NamedTuple):
-    """What a step leads to."""
+    """The result of a step."""
 
     observation: Float[np.ndarray, "n o"]
     reward: Float[np.ndarray, " n"] | float
@@ -72,7 +73,7 @@ class Simulator(Protocol):
     agents: int
 
     def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n o"]:
-        """Starts an episode, and returns every agent's first observation.
+        """Start an episode, and return every agent's first observation.
 
         Args:
             seed: of all that is random in it.
@@ -81,19 +82,19 @@ class Simulator(Protocol):
         """
 
     def step(self, actions: Float[np.ndarray, "n a"] | Int[np.ndarray, " n"]) -> Step:
-        """Every agent acts, by a vector or by the number of a discrete action."""
+        """Let every agent act, by a vector or by the number of a discrete action."""
 
     def picture(self) -> Float[np.ndarray, " p"]:
-        """The numbers that a picture of this moment is drawn from; none if there is no artist."""
+        """Return the numbers that a picture of this moment is drawn from, if any."""
 
 
 class Outcomes(NamedTuple):
-    """What came of a step in some columns, but for what is observed then."""
+    """Rewards and ends of a step in some columns; observations are written in place."""
 
     rewards: list[Any]
     """Of each of the columns, as `Step` has it."""
     ended: list[tuple[int, Flags, Flags]]
-    """Columns in which anybody's episode ended: which, and terminated and truncated as in `Step`.
+    """Columns in which an agent's episode ended: which, and terminated and truncated as in `Step`.
     In most steps there are none, and the others cost nothing."""
 
 
@@ -108,7 +109,7 @@ class Lockstep(Protocol):
         actions: Shaped[np.ndarray, "n c *a"],
         following: Float[np.ndarray, "n c o"],
     ) -> Outcomes:
-        """Every agent acts in some columns.
+        """Let every agent act in some columns.
 
         Args:
             several: the simulators of all columns.
@@ -124,7 +125,7 @@ def step_each(
     actions: Shaped[np.ndarray, "n c *a"],
     following: Float[np.ndarray, "n c o"],
 ) -> Outcomes:
-    """What `Lockstep.step_all` does, for simulators that are stepped one by one."""
+    """Do as `Lockstep.step_all`, for simulators that are stepped one by one."""
     outcomes = Outcomes([], [])
     for c in columns:
         observation, reward, terminated, truncated = several[c].step(actions[:, c])
@@ -136,7 +137,7 @@ def step_each(
 
 
 class Recipe(NamedTuple):
-    """How a process makes a simulator: a function that it can import, and its arguments."""
+    """A function that a process can import and call for a simulator, and its arguments."""
 
     function: str
     """As `package.module:name`."""
@@ -147,7 +148,7 @@ class Recipe(NamedTuple):
     """Files of users that the process runs first."""
 
     def make(self) -> Simulator:
-        """The simulator."""
+        """Make the simulator."""
         for path in self.plugins:
             load_plugin(Path(path))
         module, _, name = self.function.partition(":")
@@ -156,7 +157,7 @@ class Recipe(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked of a process with a simulator in it."""
+    """A request to a process with a simulator in it."""
 
     what: str
     """`open`, `job`, `reset`, `step` or `picture`."""
@@ -164,12 +165,31 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What that process answers."""
+    """The answer of that process."""
 
     result: Any
     mistake: str | None = None
-    """What the user can mend."""
+    """A mistake that the user can mend."""
     harm: str | None = None
-    """What a fresh worker may do better."""
+    """A failure that a fresh worker may not have."""
     defect: str | None = None
-    """The traceback of what nobody should see."""
+    """The traceback of an error of ours."""
+
+
+def environment_error(who: str, error: Exception, step: int) -> UserError:
+    """Return an error that names an environment and the moment at which it failed.
+
+    Args:
+        who: the environment.
+        error: what it raised, or what we say of what it returned.
+        step: of the episode; 0: its start.
+    """
+    when = f"in step {step} of an episode" if step else "when it was reset"
+    if isinstance(error, UserError):
+        return UserError(f"{error}, {when}")
+    if isinstance(error, ValueError) and "values to unpack" in str(error):
+        return UserError(
+            f"{who} returned another number of values than Gymnasium's do ({error}), {when}: it "
+            "may be made for an older Gym"
+        )
+    return UserError(f"{who} raised {one_line(error)}, {when}")

@@ -13,7 +13,7 @@ from fedkl.simulators.base import Flags, Lockstep, Seed, Simulator, step_each
 
 
 class Job(NamedTuple):
-    """Columns to be run. Whoever runs them, and however often, they come out the same.
+    """Columns to be run. They come out the same wherever and however often they are run.
 
     A column is an episode from its start to its end, or, with `refill`, as many episodes as fill
     it, one after the other. It is a function of its own seed, the actors and the params alone:
@@ -35,35 +35,35 @@ class Job(NamedTuple):
     worker: arrays are NumPy's, and containers are of a module that does not import JAX."""
 
     def reseeded(self, number: int) -> Job:
-        """The same with other seeds, which follow from its own."""
+        """Return the same job with other seeds, which follow from its own."""
         return self._replace(seeds=tuple(seed.fold(0, number) for seed in self.seeds))
 
 
 class Columns(NamedTuple):
-    """What happened, by row, agent and column. Entries that do not count are zero and false."""
+    """Trajectories by row, agent and column. Entries that do not count are zero and false."""
 
     observation: Float[np.ndarray, "h n c o"]
     action: Shaped[np.ndarray, "h n c *a"]
     reward: Float[np.ndarray, "h n c"]
     terminated: Bool[np.ndarray, "h n c"]
-    """Where an agent's episode truly ended with that step."""
+    """True where an agent's episode truly ended with that step."""
     truncated: Bool[np.ndarray, "h n c"]
-    """Where a limit of the simulator's own cut it off with that step."""
+    """True where a limit of the simulator's own cut it off with that step."""
     mask: Bool[np.ndarray, "h n c"]
-    """Which steps an agent took part in."""
+    """True for the steps that an agent took part in."""
     last_observation: Float[np.ndarray, "n c o"]
     """After the last step of each column."""
     after: Float[np.ndarray, "h n c o"] | None
-    """What was observed after a step that is truncated; None if none is."""
+    """The observation after a step that is truncated; None if none is."""
     pictures: Float[np.ndarray, "f p"] | None
 
     def returns(self) -> Float[np.ndarray, "n c"]:
-        """Each agent's undiscounted sum of rewards in each column."""
+        """Return each agent's undiscounted sum of rewards in each column."""
         return self.reward.sum(axis=0, dtype=np.float64)
 
 
 def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
-    """Runs the columns of a job side by side, each in a simulator of its own."""
+    """Run the columns of a job side by side, each in a simulator of its own."""
     for simulator in simulators:
         if simulator.agents != len(job.actors):
             raise ValueError(f"{len(job.actors)} actors for {simulator.agents} agents")
@@ -126,7 +126,7 @@ def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
 
 
 class _Ends:
-    """Where the episodes of a job were over, and who takes part in which step."""
+    """The ends of a job's episodes, and the agents that take part in each step."""
 
     def __init__(self, job: Job, observation: Float[np.ndarray, "_ n c o"]) -> None:
         shape = (len(observation) - 1, *observation.shape[1:3])
@@ -147,7 +147,7 @@ class _Ends:
         truncated: Flags,
         following: Float[np.ndarray, "n c o"],
     ) -> bool:
-        """Takes down who ended with a step; returns whether nobody is left."""
+        """Record the agents that ended with a step; return True if none is left."""
         present = self.mask[row, :, c]
         terminated = present & terminated
         truncated = present & truncated & ~terminated
@@ -162,7 +162,7 @@ class _Ends:
         return bool(gone[present].all())
 
     def next_seed(self, row: int, c: int) -> Seed:
-        """Everybody takes part again, in an episode that has this seed."""
+        """Let all agents take part again, in an episode that has this seed."""
         self.mask[row + 1 : self._job.lengths[c], :, c] = True
         self._begun[c] += 1
         return self._job.seeds[c].fold(2, self._begun[c])
@@ -179,7 +179,7 @@ class _Span(NamedTuple):
 
 
 def _actions(spans: list[_Span], shape: tuple[int, ...]) -> Shaped[np.ndarray, "h n c *a"]:
-    """The actions of all columns, with zeros after their end; whole numbers as JAX has them."""
+    """Return the actions of all columns, with zeros after their end; integers as in JAX."""
     first = spans[0].actions[0]
     dtype = np.float32 if np.issubdtype(first.dtype, np.floating) else np.int32
     result = np.zeros((*shape, *first.shape[2:]), dtype)
@@ -193,7 +193,7 @@ def _actions(spans: list[_Span], shape: tuple[int, ...]) -> Shaped[np.ndarray, "
 
 
 def _rewards(spans: list[_Span], shape: tuple[int, ...]) -> Float[np.ndarray, "h n c"]:
-    """The rewards of all columns."""
+    """Return the rewards of all columns."""
     result = np.zeros(shape, np.float32)
     row = 0
     for columns, _, rewards in spans:

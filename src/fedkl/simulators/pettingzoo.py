@@ -1,4 +1,4 @@
-"""Any PettingZoo environment whose agents act at once and are alike, as a simulator."""
+"""Any PettingZoo environment whose agents act at once and are of one kind, as a simulator."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.base import Seed, Step
-from fedkl.simulators.failures import failed, in_a_line
-from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
+from fedkl.core.text import one_line
+from fedkl.simulators.base import Seed, Step, environment_error
+from fedkl.simulators.spaces import Box, Numbers, ObservationFlattener, actions_of, actuator_of
 
 
 class Facts(NamedTuple):
-    """What a world must know of its environment."""
+    """Spaces, limit and agents of an environment."""
 
     agents: int
     observation_size: int
@@ -28,7 +28,7 @@ class Facts(NamedTuple):
 
 
 def make(module: str, arguments: Mapping[str, Any]) -> Any:
-    """The parallel environment of a module.
+    """Make the parallel environment of a module.
 
     Raises:
         UserError: there is none, or it cannot be made.
@@ -41,7 +41,7 @@ def make(module: str, arguments: Mapping[str, Any]) -> Any:
             found = importlib.import_module(module)
         except Exception as error:
             raise UserError(
-                f"world.module: {module} cannot be imported: {in_a_line(error)}"
+                f"world.module: {module} cannot be imported: {one_line(error)}"
             ) from error
         if not callable(function := getattr(found, "parallel_env", None)):
             raise UserError(f"world.module: {module} has no parallel_env, which PettingZoo's have")
@@ -49,24 +49,24 @@ def make(module: str, arguments: Mapping[str, Any]) -> Any:
             return function(**arguments)
         except Exception as error:
             raise UserError(
-                f"world.module: the environment {module} cannot be made: {in_a_line(error)}"
+                f"world.module: the environment {module} cannot be made: {one_line(error)}"
             ) from error
 
 
 def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
-    """Makes an environment once, and looks at it.
+    """Make an environment once, and read its spaces and agents.
 
     Raises:
-        UserError: it cannot be made here, names no agents, or they are not alike.
+        UserError: it cannot be made here, names no agents, or they are not of one kind.
     """
     env, who = make(module, arguments), f"world.module: the environment {module}"
     if not (agents := list(getattr(env, "possible_agents", None) or ())):
         raise UserError(f"{who} names no agents in possible_agents, which PettingZoo's do")
     first, *others = agents
-    size = Sight(env.observation_space(first), who).size
+    size = ObservationFlattener(env.observation_space(first), who).size
     actions = actions_of(env.action_space(first), who)
     for other in others:
-        unequal = Sight(env.observation_space(other), who).size != size
+        unequal = ObservationFlattener(env.observation_space(other), who).size != size
         if unequal or env.action_space(other) != env.action_space(first):
             raise UserError(
                 f"{who} has agents with different spaces ({first} and {other}), and one policy "
@@ -91,13 +91,13 @@ class ParallelEnvironment:
         self._who = f"the environment {module}"
         self._names = list(self._env.possible_agents)
         first = self._names[0]
-        self._sight = Sight(self._env.observation_space(first), self._who)
-        self._act = acting(self._env.action_space(first), self._who)
+        self._sight = ObservationFlattener(self._env.observation_space(first), self._who)
+        self._act = actuator_of(self._env.action_space(first), self._who)
         self._steps = 0
         self.agents = len(self._names)
 
     def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n o"]:
-        """Starts an episode of all agents.
+        """Start an episode of all agents.
 
         Raises:
             UserError: the environment failed.
@@ -107,10 +107,10 @@ class ParallelEnvironment:
             observations, _ = self._env.reset(seed=seed.number())
             return self._seen(observations)
         except Exception as error:
-            raise failed(self._who, error, self._steps) from error
+            raise environment_error(self._who, error, self._steps) from error
 
     def step(self, actions: Float[np.ndarray, "n a"] | Int[np.ndarray, " n"]) -> Step:
-        """All agents that are left act.
+        """Let all agents that are left act.
 
         Raises:
             UserError: the environment failed.
@@ -123,18 +123,18 @@ class ParallelEnvironment:
             seen = self._seen(observations)
             paid = np.array([rewards.get(name, 0.0) for name in self._names], np.float32)
         except Exception as error:
-            raise failed(self._who, error, self._steps) from error
+            raise environment_error(self._who, error, self._steps) from error
         if not np.isfinite(paid).all():
             mistake = UserError(f"{self._who} returned a reward that is not finite")
-            raise failed(self._who, mistake, self._steps)
+            raise environment_error(self._who, mistake, self._steps)
         return Step(seen, paid, self._each(terminated, True), self._each(truncated, False))
 
     def picture(self) -> Float[np.ndarray, " 0"]:
-        """Nothing: there is no artist."""
+        """Return nothing: there is no renderer."""
         return np.zeros(0, np.float32)
 
     def _seen(self, observations: Mapping[str, Any]) -> Float[np.ndarray, "n o"]:
-        """Of every agent; zeros of those that are gone."""
+        """Return every agent's observation; zeros for those that are gone."""
         rows = np.zeros((self.agents, self._sight.size), np.float32)
         for n, name in enumerate(self._names):
             if name in observations:
@@ -142,6 +142,7 @@ class ParallelEnvironment:
         return rows
 
     def _each(self, flags: Mapping[str, bool], gone: bool) -> bool | Bool[np.ndarray, " n"]:
-        """The flags of all agents; False where there are none, which costs less than an array."""
+        """Return the flags of all agents; False where there are none, which costs less than an
+        array."""
         each = np.array([bool(flags.get(name, gone)) for name in self._names])
         return each if each.any() else False

@@ -32,9 +32,9 @@ from fedkl.simulators.base import (
 from fedkl.simulators.episodes import Columns, Job
 
 ATTEMPTS = 10
-"""How often one job may come to harm before it is given up."""
+"""Failures of one job after which it is given up."""
 STUBBORN = 5
-"""How often a simulator may report harm in one job before the job gets other seeds."""
+"""Failures that a simulator reports in one job after which the job gets other seeds."""
 STARTING = 60.0
 """Seconds that a process may take to import what it needs and open its simulator."""
 
@@ -43,7 +43,7 @@ class Worker:
     """One process with simulators of one kind in it; `open` comes first."""
 
     def __init__(self) -> None:
-        """Starts the process."""
+        """Start the process."""
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         with theirs:
@@ -55,7 +55,7 @@ class Worker:
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C is for whoever started us; it would spoil a job here.
+                # Ctrl-C is for the process that started us; it would spoil a job here.
                 start_new_session=True,
                 # Its matrices are too small to share out.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -66,7 +66,7 @@ class Worker:
         self._end = weakref.finalize(self, _end, *mine)
 
     def open(self, recipe: Recipe) -> None:
-        """Makes the first simulator.
+        """Make the first simulator.
 
         Raises:
             UserError: the recipe is wrong in a way that the user can mend.
@@ -75,14 +75,14 @@ class Worker:
         self.ask("open", tuple(recipe))
 
     def ask(self, what: str, argument: Any = None, seconds: float = STARTING) -> Any:
-        """The worker's answer to a request.
+        """Send a request, and return the worker's answer.
 
         Raises:
             UserError: the user can mend it.
             SimulatorError: the simulator came to harm, the process died, or took too long.
             RuntimeError: the simulator is defective; with its own traceback.
         """
-        # Whoever hangs may do so in the middle of a message, when the pipe is full or half read.
+        # A worker may hang in the middle of a message, when the pipe is full or half read.
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
@@ -104,11 +104,11 @@ class Worker:
         return reply.result
 
     def close(self) -> None:
-        """Ends the process at once: it keeps nothing. A forgotten worker does this by itself."""
+        """End the process at once: it keeps nothing. A forgotten worker does this by itself."""
         self._end()
 
     def _last_words(self) -> str:
-        """Why the process ended, as far as it said."""
+        """Return the last line of the process's log, or its exit code."""
         self.process.kill()
         code = self.process.wait()
         self._log.seek(0)
@@ -139,10 +139,10 @@ class Workers:
         self._alive: set[Worker] = set()
         self._closed = False
         self.replaced = 0
-        """How many workers came to harm so far."""
+        """The number of workers that failed so far."""
 
     def run(self, jobs: Iterable[Job]) -> list[Columns]:
-        """Runs jobs side by side, and returns what comes of them in their order.
+        """Run jobs side by side, and return their results in order.
 
         Raises:
             UserError: the simulator cannot be opened, or an episode was lost again and again.
@@ -160,12 +160,12 @@ class Workers:
             raise
 
     def processes(self) -> list[int]:
-        """The numbers of the processes that run now."""
+        """Return the numbers of the processes that run now."""
         with self._lock:
             return [worker.process.pid for worker in self._alive]
 
     def close(self) -> None:
-        """Ends all workers, whatever they are doing."""
+        """End all workers, whatever they are doing."""
         self._closed = True
         self._kill()
         self._threads.shutdown(cancel_futures=True)
@@ -178,7 +178,7 @@ class Workers:
                 worker.process.kill()
 
     def _run(self, job: Job, over: threading.Event) -> Columns:
-        """Runs a job as often as it takes.
+        """Run a job as often as it takes.
 
         What the simulator itself reports so often would happen for ever: from then on the job has
         other seeds, which follow from its own, so that the run goes on.
@@ -188,7 +188,7 @@ class Workers:
             try:
                 worker = self._worker()
                 if self._closed or over.is_set():
-                    raise ProcessLostError("nobody waits for it any more")
+                    raise ProcessLostError("its result is no longer wanted")
                 again = job if harms < STUBBORN else job.reseeded(harms)
                 done: Columns = worker.ask("job", again, self._timeout * len(job.seeds))
                 return done
@@ -204,7 +204,7 @@ class Workers:
         )
 
     def _worker(self) -> Worker:
-        """This thread's worker, started if need be."""
+        """Return this thread's worker, started if need be."""
         worker: Worker | None = getattr(self._mine, "worker", None)
         if worker is None:
             worker = Worker()
@@ -219,7 +219,7 @@ class Workers:
         return worker
 
     def _discard(self, counts: bool) -> None:
-        """Ends this thread's worker, which came to harm.
+        """End this thread's worker, which came to harm.
 
         Args:
             counts: whether it is one of those replaced.

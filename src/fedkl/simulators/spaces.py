@@ -4,14 +4,16 @@ numbers that begin with 0 to the environment's."""
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Float
 from numpy import add, array, float32, fmax, fmin, isfinite, multiply
 
 from fedkl.core.errors import UserError
+
+if TYPE_CHECKING:
+    from gymnasium.spaces import Space
 
 
 class Box(NamedTuple):
@@ -25,12 +27,12 @@ class Box(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Entries of an action."""
+        """The number of entries of an action."""
         return len(self.low)
 
     @classmethod
     def unlimited(cls, size: int) -> Box:
-        """Vectors that are left as they are."""
+        """Return a box without limits."""
         return cls((-math.inf,) * size, (math.inf,) * size, (size,))
 
 
@@ -38,16 +40,16 @@ class Numbers(NamedTuple):
     """Discrete actions of an environment."""
 
     size: int
-    """How many there are."""
+    """The number of actions."""
     first: int = 0
     dtype: str = "int64"
 
 
-class Motor:
-    """Turns a policy's vectors, in which [-1, 1] is all that motors can do, into those of a box."""
+class BoxAction:
+    """A map from a policy's vectors, in which [-1, 1] is the full range, into a box."""
 
     def __init__(self, box: Box) -> None:
-        """Entries that the box does not limit on both sides are left as they are."""
+        """Leave entries as they are that the box does not limit on both sides."""
         low, high = (np.asarray(limits, box.dtype) for limits in (box.low, box.high))
         bounded = isfinite(low) & isfinite(high)
         with np.errstate(invalid="ignore"):
@@ -64,7 +66,7 @@ class Motor:
         self._shape = None if len(box.shape) == 1 else box.shape
 
     def __call__(self, action: Float[np.ndarray, "*c a"]) -> Float[np.ndarray, "*c_and_shape"]:
-        """An action, or several, within the limits; what is not a number becomes one of them."""
+        """Return an action, or several, within the limits; NaN becomes one of them."""
         if action.shape != self._for:
             # Calls that broadcast take far longer.
             each = [(f, np.broadcast_to(x, action.shape).copy()) for f, x in self._one]
@@ -76,21 +78,21 @@ class Motor:
         return scaled if self._shape is None else scaled.reshape(*action.shape[:-1], *self._shape)
 
 
-class Buttons:
-    """Turns a policy's whole numbers, which begin with 0, into those of an environment."""
+class DiscreteAction:
+    """A map from a policy's whole numbers, which begin with 0, to those of an environment."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._start = numbers.first
         self._dtype = np.dtype(numbers.dtype)
 
     def __call__(self, action: Any) -> Any:
-        """The environment's number of an action, or of several."""
+        """Return the environment's number of an action, or of several."""
         return (action + self._start if self._start else action).astype(self._dtype, copy=False)
 
 
-def actuator(actions: Box | Numbers) -> Motor | Buttons:
-    """What turns a policy's actions into those of an environment."""
-    return Motor(actions) if isinstance(actions, Box) else Buttons(actions)
+def actuator(actions: Box | Numbers) -> BoxAction | DiscreteAction:
+    """Return the map from a policy's actions to those of an environment."""
+    return BoxAction(actions) if isinstance(actions, Box) else DiscreteAction(actions)
 
 
 OBSERVATIONS = (
@@ -100,10 +102,10 @@ OBSERVATIONS = (
 ACTIONS = "fedkl takes Box actions of real numbers, and Discrete ones"
 
 
-class Sight:
-    """Turns an environment's observations into vectors."""
+class ObservationFlattener:
+    """A map from an environment's observations to vectors."""
 
-    def __init__(self, space: spaces.Space[Any], who: str) -> None:
+    def __init__(self, space: Space[Any], who: str) -> None:
         """Args:
         space: of the observations.
         who: whose they are, for messages.
@@ -111,6 +113,8 @@ class Sight:
         Raises:
             UserError: there are no vectors in it.
         """
+        from gymnasium import spaces
+
         if problem := _no_vectors(space):
             raise UserError(f"{who} has {problem} observations ({space}), and {OBSERVATIONS}")
         self._space = space
@@ -118,10 +122,11 @@ class Sight:
         self._shape = space.shape if isinstance(space, spaces.Box) else None
         self.plain = self._shape is not None and len(self._shape) == 1
         """Whether observations are vectors as they are."""
+        self._flatten = spaces.flatten
         self.size: int = spaces.flatdim(space)
 
     def __call__(self, observation: Any) -> Float[np.ndarray, " o"]:
-        """A vector of its own, which the environment cannot change any more.
+        """Return a vector of its own, which the environment cannot change any more.
 
         Raises:
             UserError: the observation is not of the space, or not finite.
@@ -129,7 +134,7 @@ class Sight:
         if self._shape is None:
             if not self._space.contains(observation):
                 raise UserError(f"{self._who} returned an observation that is not in its space")
-            observation = spaces.flatten(self._space, observation)
+            observation = self._flatten(self._space, observation)
         seen = array(observation, float32)
         if self._shape is not None and seen.shape != self._shape:
             raise UserError(
@@ -141,12 +146,14 @@ class Sight:
         return seen.reshape(self.size)
 
 
-def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
-    """What a policy does in a space.
+def actions_of(space: Space[Any], who: str) -> Box | Numbers:
+    """Return the actions of a space.
 
     Raises:
         UserError: it cannot act there.
     """
+    from gymnasium import spaces
+
     if isinstance(space, spaces.Discrete):
         return Numbers(int(space.n), int(space.start), str(space.dtype))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -158,8 +165,8 @@ def actions_of(space: spaces.Space[Any], who: str) -> Box | Numbers:
     raise UserError(f"{who} has {kind} actions ({space}), and {ACTIONS}")
 
 
-def acting(space: spaces.Space[Any], who: str) -> Motor | Buttons:
-    """What turns actions into those of a space.
+def actuator_of(space: Space[Any], who: str) -> BoxAction | DiscreteAction:
+    """Return the map from a policy's actions to those of a space.
 
     Raises:
         UserError: a policy cannot act in it.
@@ -167,8 +174,10 @@ def acting(space: spaces.Space[Any], who: str) -> Motor | Buttons:
     return actuator(actions_of(space, who))
 
 
-def _no_vectors(space: spaces.Space[Any]) -> str:
-    """What an observation is, if it is not a vector nor made of vectors."""
+def _no_vectors(space: Space[Any]) -> str:
+    """Return the kind of an observation that is no vector nor made of vectors; else empty."""
+    from gymnasium import spaces
+
     if isinstance(space, spaces.Box):
         image = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
         return "image" if image else ""

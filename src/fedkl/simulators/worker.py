@@ -17,21 +17,21 @@ from fedkl.simulators.base import Recipe, Reply, Request, Simulator, SimulatorEr
 from fedkl.simulators.episodes import Columns, Job, run_job
 
 
-class Stage:
+class SimulatorSet:
     """The simulators of a process, made of one recipe: as many as a job has columns."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Makes the first."""
+        """Make the first simulator."""
         self._recipe = recipe
         self._simulators = [recipe.make()]
         self._used = False
 
     def first(self) -> Simulator:
-        """The simulator for whoever wants one alone."""
+        """Return the simulator for requests that need one alone."""
         return self._simulators[0]
 
     def run(self, job: Job) -> Columns:
-        """Runs a job in simulators that are kept for the next one, unless it needs fresh ones."""
+        """Run a job in simulators that are kept for the next one, unless it needs fresh ones."""
         if self._used and self._recipe.fresh:
             self._simulators = []
         while len(self._simulators) < len(job.seeds):
@@ -41,7 +41,7 @@ class Stage:
 
 
 def main(descriptor: str, parent: str) -> None:
-    """Serves one connection.
+    """Serve one connection.
 
     Args:
         descriptor: number of the open file that is the connection.
@@ -49,7 +49,7 @@ def main(descriptor: str, parent: str) -> None:
     """
     die_with(int(parent), signal.SIGKILL)
     connection: Connection[Reply, Request] = Connection(int(descriptor))
-    stage: Stage | None = None
+    simulators: SimulatorSet | None = None
     while True:
         try:
             request = connection.recv()
@@ -58,14 +58,14 @@ def main(descriptor: str, parent: str) -> None:
         try:
             match request.what:
                 case "open":
-                    stage, result = Stage(Recipe(*request.argument)), None
+                    simulators, result = SimulatorSet(Recipe(*request.argument)), None
                 case "job":
-                    assert stage is not None
-                    result = stage.run(request.argument)
+                    assert simulators is not None
+                    result = simulators.run(request.argument)
                 case method:
-                    assert stage is not None
+                    assert simulators is not None
                     arguments = () if request.argument is None else (request.argument,)
-                    result = getattr(stage.first(), method)(*arguments)
+                    result = getattr(simulators.first(), method)(*arguments)
             reply = Reply(result)
         except UserError as error:
             reply = Reply(None, mistake=str(error))

@@ -25,7 +25,7 @@ RADII = np.concatenate([2.0 ** (-0.5 * np.arange(60)), [0.0]])
 
 @dataclass(frozen=True)
 class Round:
-    """What a round comes to.
+    """The result of a round.
 
     Attributes:
         policy: the next global policy, [..., S, A].

@@ -12,7 +12,7 @@ from fedkl.tabular.validation import FloatArray
 
 
 def qavg(local_steps: int = 1, step_size: float = 1.0) -> Algorithm:
-    """Agents iterate Q-values by themselves, the server averages them; the policy is greedy.
+    """QAvg: agents iterate Q-values by themselves, the server averages them; the policy is greedy.
 
     With one local step of size 1 this is value iteration on the averaged MDP. It starts from Q = 0,
     whatever the policy is.
@@ -39,7 +39,7 @@ def qavg(local_steps: int = 1, step_size: float = 1.0) -> Algorithm:
 
 
 def pavg(local_steps: int = 20, step_size: float = 0.1) -> Algorithm:
-    """Agents follow their own exact policy gradient, projected; the server averages the policies.
+    """PAvg: agents follow their own exact policy gradient, projected; the server averages policies.
 
     Args:
         local_steps: E, the gradient steps of an agent in a round.

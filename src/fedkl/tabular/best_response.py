@@ -42,7 +42,8 @@ class Moves:
         return Moves(order, np.take_along_axis(objective.policy, order, axis=-1), worth)
 
     def within(self, radius: FloatArray) -> FloatArray:
-        """How much each action gives away if no state may move more than the radius [...]."""
+        """The probability that each action gives away if no state may move more than the radius
+        [...]."""
         before = np.cumsum(self.probability, axis=-1) - self.probability
         given = np.clip(radius[..., None, None] - before, 0.0, self.probability)
         return np.where(self.worth > 0, given, 0.0)

@@ -52,7 +52,7 @@ class Bound:
 
     @property
     def gap(self) -> FloatArray:
-        """What a penalty must cover at least: surrogate - left."""
+        """The least that a penalty must cover: surrogate - left."""
         return self.surrogate - self.left
 
     @property
@@ -116,7 +116,7 @@ def theorem_1_l2(step: Step) -> Bound:
 
 
 def corollary_1(step: Step) -> Bound:
-    """What the proof of Corollary 1 shows: AA_n(pi_n) <= ||A_n||_F ||D_n (Pi_n - Pi)||_F.
+    """The inequality in the proof of Corollary 1: AA_n(pi_n) <= ||A_n||_F ||D_n (Pi_n - Pi)||_F.
 
     So where ||A_n||_F <= ||B_n||_F the right side of `theorem_1_l2` is not positive. That is a
     property of the bound; it does not keep the objective from improving.
@@ -213,14 +213,14 @@ def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
 
 
 def second_order_charge(step: Step) -> FloatArray:
-    """What our lemma charges agent n for its local policy, [..., N]."""
+    """The charge of our lemma to agent n for its local policy, [..., N]."""
     gamma = _gamma(step.before)
     largest = (step.tv * step.before.advantage_span).max(axis=-1)
     return 2 * gamma / (1 - gamma) * largest * step.tv_expected
 
 
 def printed_expansion(at: Exact) -> FloatArray:
-    """What the proof of Lemma 6 expands ||B_n||_F to, [..., N]."""
+    """The expansion of ||B_n||_F in the proof of Lemma 6, [..., N]."""
     rho, A = at.visitation, at.advantage
     ratio = rho[..., None, :, :] / rho[..., :, None, :]  # [..., n, k, S]
     difference = ratio[..., None] * A[..., None, :, :, :] - A[..., :, None, :, :]

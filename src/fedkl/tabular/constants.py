@@ -39,7 +39,7 @@ def delta(at: Exact, constant: FloatArray) -> FloatArray:
 
 
 def anchored_alpha(at: Exact) -> FloatArray:
-    """max_s span_a (D_n B_n)(s) / rho_bar(s): heterogeneity for each visit of anybody. [..., N]
+    """max_s span_a (D_n B_n)(s) / rho_bar(s): heterogeneity for each visit of any agent. [..., N]
 
     Unlike alpha it exists where agent n never is, and is at most max_k sigma_k + sigma_n / q_n.
 

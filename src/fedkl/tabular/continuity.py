@@ -1,4 +1,4 @@
-"""How far what is defined at a policy can change with it: Lemmas 3 to 7, with constants.
+"""Continuity in the policy: Lemmas 3 to 7, with constants.
 
 The paper says of each quantity that it is continuous. Here each has a number of which
 docs/theory.md proves that the quantity changes by at most so many times TV_max. All are functions
@@ -93,7 +93,7 @@ def objective(step: Step, fixed: FloatArray) -> Bound:
 
 
 def largest_objective(step: Step) -> Bound:
-    """What the proof of Theorem 3 needs of Lemma 7: max h_k changes no more than h_k does."""
+    """The step from Lemma 7 to Theorem 3: max h_k changes no more than h_k does."""
     at_pi, at_local = (h(best_response(h)) for h in map(objectives.paper, _both(step)))
     return _bound(step, abs(at_local - at_pi), _of_objective(step))
 

@@ -47,8 +47,8 @@ def own_states() -> Family:
 
     In state 2 they want opposite actions, and the second is there four times as often. What the
     first gains in a visit there (2) is more than what it gains in a visit of state 1 (1), where
-    its step would harm nobody: whatever it pays for divergence in its own states, the harmful step
-    is the last that it gives up. Charged in the states of the federation, it is the first.
+    its step would harm no agent: whatever it pays for divergence in its own states, the harmful
+    step is the last that it gives up. Charged in the states of the federation, it is the first.
     """
     stay = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
     first = [[0.5, -0.5], [1.0, -1.0]]
@@ -59,7 +59,7 @@ def own_states() -> Family:
 def unbounded_level() -> Family:
     """Two agents, of which the first gets to state 2 only by the second action of state 1.
 
-    Both start in state 1, the second as often in state 2, which nobody leaves and where it alone is
+    Both start in state 1, the second as often in state 2, which is never left and where it alone is
     rewarded, by 1 and -1. The less often the second action is taken, with probability p, the larger
     ||B_1||_F is: sqrt(2) (1 + 2p) / 4p. Where it never is taken B_1 does not exist; D_1 B_1 does.
     """
@@ -72,7 +72,7 @@ def unbounded_level() -> Family:
 def unvisited(family: Family) -> Family:
     """Agent n never visits state n mod |S|: what led it there leads it to the next state instead.
 
-    All agents have the same weight, so what anybody visits counts. One state is always visited.
+    All agents have the same weight, so the visits of each count. One state is always visited.
     """
     states = np.arange(family.states)
     avoids = states == avoided_state(family)[:, None]  # [N, S]
@@ -93,7 +93,7 @@ def avoided_state(family: Family) -> NDArray[np.intp]:
     return np.arange(family.agents) % family.states
 
 
-def alike(family: Family) -> Family:
+def identical(family: Family) -> Family:
     """The family in which every agent is like the first."""
     axes = {"initial": -2, "transitions": -4, "rewards": -3}
 
@@ -106,11 +106,11 @@ def alike(family: Family) -> Family:
 
 
 def shaped(family: Family) -> Family:
-    """Agents alike but for a potential in their rewards, which changes no advantage.
+    """Make agents identical but for a potential in their rewards, which changes no advantage.
 
     R_n = R_0 + gamma P Phi_n - Phi_n: the agents differ, and ||B_n||_F = 0 all the same.
     """
-    same = alike(family)
+    same = identical(family)
     states = np.arange(1, family.states + 1) / family.states
     potential = np.arange(family.agents)[:, None] * states  # Phi_n(s), [N, S]
     ahead = np.einsum("...nsat,nt->...nsa", same.transitions, potential)

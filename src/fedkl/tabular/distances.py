@@ -44,7 +44,7 @@ def frobenius(x: FloatArray) -> FloatArray:
 
 
 def differ(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    """Whether two policies differ anywhere, over the last two axes."""
+    """Return True if two policies differ anywhere, over the last two axes."""
     return np.asarray((x != y).any(axis=(-2, -1)))
 
 

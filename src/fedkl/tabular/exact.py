@@ -1,4 +1,4 @@
-"""What the paper defines at one policy, solved for instead of sampled."""
+"""The paper's quantities at one policy, solved for instead of sampled."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Exact:
 
     @cached_property
     def federation_visitation(self) -> FloatArray:
-        """rho_bar(s) = sum_k q_k rho_k(s): where the federation is, whoever it is. [..., S]"""
+        """rho_bar(s) = sum_k q_k rho_k(s): where the federation is, over all agents. [..., S]"""
         return np.einsum("...n,...ns->...s", self.family.weights, self.visitation)
 
     @cached_property
@@ -85,7 +85,7 @@ class Exact:
 
     @cached_property
     def rounding(self) -> FloatArray:
-        """How far returns computed here may be off, generously, [...]."""
+        """A generous bound on the rounding error of returns, [...]."""
         size = abs(self.value).max(axis=(-2, -1)) + abs(self.family.rewards).max(axis=(-3, -2, -1))
         return 1e-12 * size / (1 - self.family.gamma)
 

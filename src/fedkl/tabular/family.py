@@ -195,7 +195,7 @@ def check_weights(family: Family, weights: ArrayLike) -> FloatArray:
 
 
 def load(path: Path | str) -> Family:
-    """Reads a family from an `.npz` file with the arrays of `Family` under their names.
+    """Read a family from an `.npz` file with the arrays of `Family` under their names.
 
     Raises:
         OSError: if the file cannot be read.
@@ -220,7 +220,7 @@ def load(path: Path | str) -> Family:
 
 
 def save(family: Family, path: Path | str) -> None:
-    """Writes a family so that `load` reads it back."""
+    """Write a family so that `load` reads it back."""
     # Given a name, NumPy would append .npz to it.
     with open(path, "wb") as file:
         np.savez_compressed(file, **{f.name: getattr(family, f.name) for f in fields(family)})

@@ -30,7 +30,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What happened in T rounds; entry 0 of `returns` is the start.
+    """The course of T rounds; entry 0 of `returns` is the start.
 
     Attributes:
         policy: the last global policy, [..., S, A].
@@ -56,7 +56,7 @@ def iterate(
     policy: ArrayLike | None = None,
     weights: ArrayLike | Callable[[int], ArrayLike] | None = None,
 ) -> Trajectory:
-    """Runs an algorithm on a family, or on a batch of families at once.
+    """Run an algorithm on a family, or on a batch of families at once.
 
     Args:
         family: the MDPs.

@@ -1,4 +1,4 @@
-"""The argmax of Algorithm 1 as a linear programme: slower than the closed form, and its witness."""
+"""The argmax of Algorithm 1 as a linear programme: the reference for the closed form."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Objective:
         return inner(self.gain, candidate - self.policy) - self.penalty(candidate)
 
     def penalty(self, candidate: FloatArray) -> FloatArray:
-        """What is taken off the gain of a policy Pi', [...]."""
+        """The penalty of a policy Pi', taken off its gain, [...]."""
         tv = total_variation(self.policy, candidate)
         largest = tv.max(axis=-1)
         in_states = (self.price * tv).sum(axis=-1)
@@ -104,7 +104,8 @@ def own_states(at: Exact) -> Objective:
 
 
 def stationarity_excess(at: Exact) -> FloatArray:
-    """How far each agent is from FedKL-stationarity (Definition 2); at most 0 if it is. [..., N]
+    """The distance of each agent from FedKL-stationarity (Definition 2); at most 0 if it is. [...,
+    N]
 
     sum_s rho_n(s) [sigma_n(s) - alpha_n - beta]_+ - delta_n, where sigma_n(s) is the best advantage
     less the worst of an action that pi takes: max h_n = 0 if and only if this is not positive.
@@ -148,6 +149,6 @@ def _objective(
 
 
 def _rounding(at: Exact) -> FloatArray:
-    """How far the entries of D_n A_n and M may be off in a state, [..., 1, S]."""
+    """The largest rounding error of the entries of D_n A_n and M in a state, [..., 1, S]."""
     size = abs(at.action_value).max(axis=(-3, -2, -1)) / (1 - at.family.gamma)
     return 1e-14 * size[..., None, None] * at.visitation.max(axis=-2)[..., None, :]

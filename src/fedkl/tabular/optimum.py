@@ -25,7 +25,7 @@ _NOTHING = 1e-7  # a rise, relative to the return, that ends the search
 
 @dataclass(frozen=True)
 class Optimum:
-    """What is known of max eta.
+    """The best policy found, and a ceiling for max eta.
 
     Attributes:
         policy: the best policy found, [..., S, A].
@@ -47,7 +47,7 @@ class Optimum:
 
 
 def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
-    """Searches for max eta by line search from many starts, then by switching single actions.
+    """Search for max eta by line search from many starts, then by switching single actions.
 
     Starts: the uniform policy, every agent's own best policy, the best policy of the averaged MDP
     (these mixed with uniform, lest the search start in a corner), and random ones.
@@ -86,7 +86,7 @@ def search(family: Family, seed: int = 0, random_starts: int = 8) -> Optimum:
 
 
 def _climbed(at: Exact) -> Exact:
-    """Where line search from every policy of a batch ends."""
+    """Return the end of line search from every policy of a batch."""
     for _ in range(_ROUNDS):
         before, at = at, Exact(at.family, line_search(at, at.family.weights).policy)
         if not _rises(before, at).any():

@@ -1,6 +1,6 @@
 """Random cases to check claims on: families, policies, local policies and server weights.
 
-A case is determined by one integer, so a counterexample is a number that anybody can run again.
+A case is determined by one integer, so a counterexample is a number that can be run again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Sample:
 
     @property
     def rounding(self) -> FloatArray:
-        """How far the computed returns may be off, generously, [F, D]."""
+        """A generous bound on the rounding error of returns, [F, D]."""
         return self.at.rounding
 
     @cached_property
@@ -119,7 +119,7 @@ def _family(rng: np.random.Generator, seed: int) -> Family:
 def _draws(
     rng: np.random.Generator, family: Family
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Policies [D, S, A]; random targets [D, N, S, A]; lengths [D]; weights [D, N]."""
+    """Draw policies [D, S, A], random targets [D, N, S, A], lengths [D] and weights [D, N]."""
     N, S, A = family.agents, family.states, family.actions
     sparse = rng.dirichlet(np.full(A, 0.5), (_DRAWS, S)) * (rng.random((_DRAWS, S, A)) < 0.6)
     sparse[..., 0] += sparse.sum(axis=-1) == 0

@@ -1,4 +1,4 @@
-"""Who takes part in a round."""
+"""Selection of the agents of a round."""
 
 from __future__ import annotations
 

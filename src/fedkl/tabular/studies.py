@@ -37,7 +37,7 @@ _DRAW = 1  # of the policies that a sample has for each family, the first that i
 
 @dataclass(frozen=True)
 class Setting:
-    """How the agents of a study differ.
+    """The heterogeneity of the agents of a study.
 
     Attributes:
         name: to refer to it.
@@ -60,7 +60,7 @@ EVERYTHING = Setting("everything", "differ in P, R and mu", "all")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is computed.
+    """Sizes of the studies.
 
     Attributes:
         movement_families: for each setting of the study of who moves.
@@ -92,7 +92,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Movement:
-    """Who moves at which discount.
+    """The share of agents that move, at each discount.
 
     Attributes:
         setting: how the agents differ.
@@ -125,7 +125,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Improvement:
-    """How far algorithms get, round by round.
+    """The improvement by each algorithm, round by round.
 
     Attributes:
         setting: how the agents differ.
@@ -142,7 +142,7 @@ class Improvement:
     of_ceiling: FloatArray
 
     def curve(self, algorithm: str, points: int = 60) -> Curve:
-        """How far an algorithm has got after 1 round, after the last, and at points between."""
+        """Return an algorithm's improvement after 1 round, the last one, and points between."""
         shares = self.shares[algorithm]
         spaced = np.geomspace(1, len(shares) - 1, points)
         rounds = np.unique(spaced.round().astype(int))
@@ -152,7 +152,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Where each agent's own small step pi (1 + t A_n) leads the global objective.
+    """The slope of the global objective along each agent's own small step pi (1 + t A_n).
 
     Attributes:
         ratio: ||B_n||_F / ||A_n||_F of every agent, [K].
@@ -169,12 +169,12 @@ class Slopes:
 
     @property
     def excluded(self) -> np.ndarray:
-        """Where ||B_n||_F >= ||A_n||_F: Corollary 1 says that eta cannot improve. [K]"""
+        """True where ||B_n||_F >= ||A_n||_F: Corollary 1 says that eta cannot improve. [K]"""
         return self.ratio >= 1
 
     @property
     def contradicts(self) -> np.ndarray:
-        """Where it improves all the same. [K]"""
+        """True where eta improves all the same. [K]"""
         return self.excluded & (self.cosine > 0)
 
 
@@ -189,7 +189,7 @@ class Studies:
 
 
 def study(sizes: Sizes, seed: int = 0, show: Callable[[str], None] = lambda line: None) -> Studies:
-    """Computes all studies; `show` is told in a line what starts."""
+    """Compute all studies; `show` is told in a line what starts."""
     show(f"finding who moves at {len(sizes.gammas)} discounts")
     settings = (ALIKE, SLIGHTLY, DYNAMICS, EVERYTHING)
     movements = tuple(
@@ -205,7 +205,7 @@ def study(sizes: Sizes, seed: int = 0, show: Callable[[str], None] = lambda line
 
 
 def movement(setting: Setting, count: int, gammas: FloatArray, seed: int = 0) -> Movement:
-    """Who moves from a random policy, in the same families at every gamma.
+    """Compute which agents move from a random policy, in the same families at every gamma.
 
     Args:
         setting: how the agents differ.
@@ -235,7 +235,7 @@ def movement(setting: Setting, count: int, gammas: FloatArray, seed: int = 0) ->
 def improvement(
     setting: Setting, count: int, rounds: Mapping[str, int], seed: int = 0
 ) -> Improvement:
-    """How far every algorithm gets from the uniform policy.
+    """Compute every algorithm's improvement from the uniform policy.
 
     Args:
         setting: how the agents differ.

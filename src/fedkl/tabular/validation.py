@@ -1,4 +1,4 @@
-"""What arrays must be to be families, policies and weights, and words for where they are not."""
+"""Checks that arrays are families, policies and weights, with messages that say where not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_array(name: str, value: Any, axes: int, first: str = "agent") -> FloatArr
 
 
 def _shapes_differ(value: Any) -> bool:
-    """Whether a list of arrays is no array because they differ in shape."""
+    """Return True if a list of arrays is no array because they differ in shape."""
     try:
         return len({np.shape(part) for part in value}) > 1
     except (ValueError, TypeError):
@@ -73,7 +73,7 @@ def check_discount(value: Any, batch: tuple[int, ...]) -> FloatArray:
 
 
 def check_finite(name: str, array: FloatArray, axes: tuple[str, ...]) -> None:
-    """Raises if a number is not finite; `axes` are the words for the last axes."""
+    """Raise an error if a number is not finite; `axes` are names of the last axes."""
     bad = ~np.isfinite(array)
     if bad.any():
         where = np.argwhere(bad)[0]
@@ -101,7 +101,7 @@ def check_distributions(name: str, array: FloatArray, axes: tuple[str, ...], ove
 
 
 def place(where: NDArray[np.intp], axes: tuple[str, ...]) -> str:
-    """Words for an index, of which the first numbers are those of a batch."""
+    """Describe an index, of which the first numbers are those of a batch."""
     extra = len(where) - len(axes)
     batch = [f"family {', '.join(str(i) for i in where[:extra])}"] if extra else []
     named = [f"{axis} {i}" for axis, i in zip(axes, where[extra:], strict=True)]

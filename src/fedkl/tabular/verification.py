@@ -18,7 +18,7 @@ _NUMBERS_AT_ONCE = 500_000  # transitions that all policies see in all MDPs, for
 
 @dataclass(frozen=True)
 class Result:
-    """What checking a claim came to.
+    """The result of checking a claim.
 
     Attributes:
         claim: what was checked.
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the documentation says otherwise; that nothing was found contradicts nothing."""
+        """True if the documentation says otherwise; that nothing was found contradicts nothing."""
         if self.violations:
             return self.claim.documented != "false"
         return self.promised > 0 and self.claim.documented == "holds but vacuous"
@@ -98,7 +98,7 @@ class Result:
 
 @dataclass
 class _Tally:
-    """What was found of a claim so far."""
+    """The findings on a claim so far."""
 
     checks: int = 0
     violations: int = 0
@@ -131,7 +131,7 @@ class _Tally:
 
 
 def check_counts(families: int, seed: int) -> None:
-    """Raises unless there is a family to check, and seeds are none below 0."""
+    """Raise an error unless there is a family to check, and the seed is at least 0."""
     for name, value, least in (("families", families, 1), ("seed", seed, 0)):
         if value < least:
             raise InvalidFamily(f"{name} must be at least {least}, not {value}")
@@ -144,7 +144,7 @@ def verify(
     show: Callable[[int], None] = lambda done: None,
     family: Family | None = None,
 ) -> list[Result]:
-    """Checks claims on random families, twenty policies and steps in each.
+    """Check claims on random families, twenty policies and steps in each.
 
     Family i has the seed `seed + i`: `verify(1, s)` looks again at a counterexample of seed s.
 

@@ -13,11 +13,11 @@ from fedkl.worlds.base import (
     register_world,
 )
 from fedkl.worlds.classic import Acrobot, CartPole, MountainCarContinuous, Pendulum
-from fedkl.worlds.differences import Differences
 from fedkl.worlds.distorted import Distorted
 from fedkl.worlds.figure_eight import FigureEight
 from fedkl.worlds.gymnasium import Gymnasium
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.heterogeneous import Differences
+from fedkl.worlds.parameters import Parameter
 from fedkl.worlds.pettingzoo import PettingZoo
 from fedkl.worlds.probes import Bandit, Chain, PointTarget
 from fedkl.worlds.reacher import Reacher, ReacherState
@@ -39,6 +39,7 @@ __all__ = [
     "Gymnasium",
     "HostedWorld",
     "MountainCarContinuous",
+    "Parameter",
     "Pendulum",
     "PettingZoo",
     "PointTarget",
@@ -49,7 +50,6 @@ __all__ = [
     "SharedWorld",
     "SoloWorld",
     "Transition",
-    "Word",
     "World",
     "register_world",
 ]

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.worlds import draws
-from fedkl.worlds.base import Artist, Continuous, Discrete, SoloWorld, Transition, World
-from fedkl.worlds.differences import Differences
+from fedkl.worlds.base import Continuous, Discrete, Renderer, SoloWorld, Transition, World
+from fedkl.worlds.heterogeneous import Differences
 
 _W = TypeVar("_W", bound=World | SoloWorld)
 
 
 class DistortedParams(NamedTuple):
-    """What is done to a client's actions and observations; None: nothing to anybody's."""
+    """Distortions of a client's actions and observations; None: no client has this one."""
 
     world: PyTree
     """The params of the world inside."""
@@ -83,17 +83,19 @@ class Distorted(World):
         return self.world.legend
 
     def clients(self, n: int, key: PRNGKeyArray) -> DistortedParams:
-        """The params of n clients, as the table of the world inside has them."""
-        own = {word.name for word in self.world.words}
-        words = [word for word in self.world.vocabulary if word.name not in own]
-        rows = self.world.drawn(words, n, key, jnp.result_type(float))
+        """Return the params of n clients, as the table of the world inside has them."""
+        own = {parameter.name for parameter in self.world.parameters}
+        parameters = [
+            parameter for parameter in self.world.all_parameters if parameter.name not in own
+        ]
+        rows = self.world.drawn(parameters, n, key, jnp.result_type(float))
         inside = self.world.clients(n, key)
         return DistortedParams(inside, **{k: jnp.asarray(row) for k, row in rows.items()})
 
     def reset(
         self, params: DistortedParams, key: PRNGKeyArray
     ) -> tuple[DistortedState, Float[Array, " o"]]:
-        """The world's first state, with nothing on its way."""
+        """Return the world's first state, with nothing on its way."""
         inside, seeing = _split(params, key, 2)
         state, observation = self.world.reset(params.world, inside)
         waiting = None
@@ -108,7 +110,7 @@ class Distorted(World):
     def step(
         self, params: DistortedParams, state: DistortedState, action: Any, key: PRNGKeyArray
     ) -> Transition:
-        """The world's step, by an action that is late, shifted and noisy."""
+        """Step the world by an action that is late, shifted and noisy."""
         inside, acting, seeing = _split(params, key, 3)
         waiting = state.waiting
         if waiting is not None:
@@ -124,9 +126,9 @@ class Distorted(World):
             observation=_noisy(moved.observation, params.observation_noise, seeing),
         )
 
-    def artist(self, params: DistortedParams) -> Artist:
-        """Who draws the world inside."""
-        inside = self.world.artist(params.world)
+    def renderer(self, params: DistortedParams) -> Renderer:
+        """Return the renderer of the world inside."""
+        inside = self.world.renderer(params.world)
 
         def draw(moment: DistortedState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
             return inside(moment.world, step, total)
@@ -135,9 +137,13 @@ class Distorted(World):
 
 
 def distorted(world: World) -> World:
-    """A world with the wrapper around it that its table asks for, or itself if it asks for none."""
-    own = {word.name for word in world.words}
-    named = {word: draw for word, (_, draw) in world.differences.drawn().items() if word not in own}
+    """Wrap a world as its table asks for, or return it as it is if it asks for nothing."""
+    own = {parameter.name for parameter in world.parameters}
+    named = {
+        parameter: draw
+        for parameter, (_, draw) in world.differences.drawn().items()
+        if parameter not in own
+    }
     if not named:
         return world
     longest = draws.bounds(named["action_delay"])[1] if "action_delay" in named else 0
@@ -145,7 +151,7 @@ def distorted(world: World) -> World:
 
 
 def without_table(world: _W) -> _W:
-    """The same world without its table, which says something of clients and nothing of the code.
+    """Return a world without its table, which says something of clients and nothing of the code.
 
     Two federations that differ in their tables alone thus share what is compiled.
     """
@@ -155,7 +161,7 @@ def without_table(world: _W) -> _W:
 
 
 def _split(params: DistortedParams, key: PRNGKeyArray, number: int) -> Sequence[PRNGKeyArray]:
-    """Keys; without noise the world inside has the one that it would have alone."""
+    """Split a key; without noise the world inside has the key that it would have alone."""
     quiet = params.action_noise is None and params.observation_noise is None
     return [key] * number if quiet else list(jax.random.split(key, number))
 

@@ -1,4 +1,4 @@
-"""How a word is drawn for each client: read from a config, checked, drawn.
+"""Draws of a parameter for each client: read from a config, checked, drawn.
 
 A number: the same for all. A list: these values, one client after the other, and again from the
 start. Or a table: `{ values = [...] }`, the same as a list; `{ choice = [...] }`, one of them at
@@ -20,7 +20,7 @@ from jaxtyping import Num, PRNGKeyArray
 from numpy.typing import DTypeLike
 
 from fedkl.core.errors import UserError
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.parameters import Parameter
 
 SAME = "same"
 FORMS = ("values", "choice", "uniform", "loguniform", "normal", "linspace", "boxes")
@@ -31,11 +31,11 @@ LARGEST_WHOLE = 2**31 - 2
 """Of a whole number: it and the next one are 32-bit integers, and draws are up to the next one."""
 
 Entry = float | tuple[float, ...]
-"""A value of a word: a number for all its entries, or one for each."""
+"""A value of a parameter: a number for all its entries, or one for each."""
 
 
 class Draw(NamedTuple):
-    """How a word is drawn."""
+    """The distribution of a parameter over clients."""
 
     form: str
     """One of `FORMS`, or `SAME`: one value for all."""
@@ -47,11 +47,11 @@ class Draw(NamedTuple):
 
     @property
     def boxes(self) -> int:
-        """How many, of a draw by boxes."""
+        """The number of boxes, of a draw by boxes."""
         return int(np.asarray(self.numbers[0]))
 
     def table(self) -> Any:
-        """As TOML can hold it; `read` reads it back."""
+        """Return the draw as TOML can hold it; `read` reads it back."""
         plain = [list(x) if isinstance(x, tuple) else x for x in self.numbers]
         if self.form == SAME:
             return plain[0]
@@ -65,7 +65,7 @@ class Draw(NamedTuple):
         return result
 
     def text(self) -> str:
-        """As somebody would write it.
+        """Return the draw as a config would have it, in one line.
 
         Example:
             >>> read("gravity", {"normal": [9.8, 1], "clip": 2}).text()
@@ -79,10 +79,10 @@ class Draw(NamedTuple):
 
 
 def read(where: str, value: Any) -> Draw:
-    """What a config says of a word.
+    """Read the draw of a parameter from a config.
 
     Args:
-        where: the word as the config spells it, for messages.
+        where: the parameter as the config spells it, for messages.
         value: a number, a list or a table, as read from TOML.
 
     Raises:
@@ -118,37 +118,37 @@ def read(where: str, value: Any) -> Draw:
     return Draw(form, numbers, _clip(where, form, value), per)
 
 
-def check(where: str, draw: Draw, word: Word) -> None:
-    """Whether a word can be drawn like that: its size and its limits.
+def check(where: str, draw: Draw, parameter: Parameter) -> None:
+    """Check that a draw fits the size and the limits of a parameter.
 
     Raises:
         UserError: it cannot.
     """
-    if (draw.form == "boxes") != (word.name == "initial_state"):
+    if (draw.form == "boxes") != (parameter.name == "initial_state"):
         only = "boxes are of initial_state" if draw.form == "boxes" else "it must be { boxes = Q }"
         raise UserError(f"{where} cannot be {draw.text()}: {only}")
-    if word.whole and draw.form in ("normal", "loguniform"):
+    if parameter.whole and draw.form in ("normal", "loguniform"):
         raise UserError(f"{where} must be a whole number, and a {draw.form} draw is none")
-    size = word.shape[0] if word.shape else 1
+    size = parameter.shape[0] if parameter.shape else 1
     for entry in draw.numbers:
-        if isinstance(entry, tuple) and not word.shape:
+        if isinstance(entry, tuple) and not parameter.shape:
             raise UserError(f"{where} must be made of numbers, not of lists such as {list(entry)}")
         if isinstance(entry, tuple) and len(entry) != size:
             raise UserError(f"{where} must have {size} entries for a client, not {len(entry)}")
     lowest, highest = bounds(draw)
     flat = np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in draw.numbers])
-    if word.whole and (flat != np.round(flat)).any():
+    if parameter.whole and (flat != np.round(flat)).any():
         raise UserError(f"{where} must be a whole number, not {flat[flat != np.round(flat)][0]:g}")
-    limits = _limits(word)
+    limits = _limits(parameter)
     if draw.form == "normal" and draw.clip is None and limits:
         raise UserError(
             f"{where} must be {limits}, and a normal draw may lie anywhere: give it a clip, the "
             "largest distance from its mean"
         )
     for end in (lowest, highest):
-        if not word.low <= end <= word.high:
+        if not parameter.low <= end <= parameter.high:
             raise UserError(f"{where} must be {limits}, not {end:g}")
-    if word.whole and (large := flat[np.abs(flat) > LARGEST_WHOLE]).size:
+    if parameter.whole and (large := flat[np.abs(flat) > LARGEST_WHOLE]).size:
         raise UserError(
             f"{where} must be between -{LARGEST_WHOLE} and {LARGEST_WHOLE}, not {large[0]:.16g}"
         )
@@ -165,39 +165,39 @@ def bounds(draw: Draw) -> tuple[float, float]:
 
 
 def drawn(
-    draw: Draw, word: Word, n: int, key: PRNGKeyArray, dtype: DTypeLike
+    draw: Draw, parameter: Parameter, n: int, key: PRNGKeyArray, dtype: DTypeLike
 ) -> Num[np.ndarray, " n *entries"]:
-    """The values of n clients.
+    """Draw the values of n clients.
 
     Args:
         draw: how; not by boxes.
-        word: of what.
+        parameter: of what.
         n: how many clients.
-        key: of this word.
+        key: of this parameter.
         dtype: of the result.
 
     Example:
-        >>> drawn(read("", [1, 2]), Word("mass", 1.0), 3, jax.random.key(0), float).tolist()
+        >>> drawn(read("", [1, 2]), Parameter("mass", 1.0), 3, jax.random.key(0), float).tolist()
         [1.0, 2.0, 1.0]
     """
-    shape = (n, *word.shape)
-    rows = np.stack([np.broadcast_to(np.asarray(x, dtype), word.shape) for x in draw.numbers])
+    shape = (n, *parameter.shape)
+    rows = np.stack([np.broadcast_to(np.asarray(x, dtype), parameter.shape) for x in draw.numbers])
     if draw.form in (SAME, "values"):
         return rows[np.arange(n) % len(rows)]
     if draw.form == "choice":
         together = any(isinstance(entry, tuple) for entry in draw.numbers)
         which = jax.random.randint(key, shape[:1] if together else shape, 0, len(rows))
-        columns = () if together or not word.shape else (np.arange(*word.shape),)
+        columns = () if together or not parameter.shape else (np.arange(*parameter.shape),)
         return rows[(np.asarray(which), *columns)]
     if draw.form == "linspace":
         first, last = (
-            np.broadcast_to(np.asarray(end, np.float64), word.shape) for end in draw.numbers
+            np.broadcast_to(np.asarray(end, np.float64), parameter.shape) for end in draw.numbers
         )
         # One client alone has the middle.
         spaced = np.linspace(first, last, n) if n > 1 else (first + last)[None] / 2
-        return (np.round(spaced) if word.whole else spaced).astype(dtype)
+        return (np.round(spaced) if parameter.whole else spaced).astype(dtype)
     low, high = np.asarray(draw.numbers, dtype)
-    if word.whole:
+    if parameter.whole:
         return np.asarray(jax.random.randint(key, shape, int(low), int(high) + 1), dtype)
     if draw.form == "normal":
         values = low + high * np.asarray(jax.random.normal(key, shape), dtype)
@@ -214,7 +214,7 @@ def drawn(
 
 
 def spread_evenly(n: int, boxes: int) -> Num[np.ndarray, " n"]:
-    """Which of some boxes each of n clients has.
+    """Return the index of each client's box.
 
     Fewer clients than boxes have the middles of n equal pieces of them; with more, client i has the
     box of client i - boxes.
@@ -301,8 +301,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _limits(word: Word) -> str:
-    """In words; empty if there are none."""
-    low = "" if math.isinf(word.low) else f"at least {word.low:g}"
-    high = "" if math.isinf(word.high) else f"at most {word.high:g}"
+def _limits(parameter: Parameter) -> str:
+    """Return the limits as text; empty if there are none."""
+    low = "" if math.isinf(parameter.low) else f"at least {parameter.low:g}"
+    high = "" if math.isinf(parameter.high) else f"at most {parameter.high:g}"
     return " and ".join(filter(None, (low, high)))

@@ -17,7 +17,7 @@ from fedkl.simulators.base import Recipe
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
 from fedkl.simulators.figure_eight.simulation import OBSERVATIONS, STEP, checked_network
-from fedkl.worlds.base import Artist, Continuous, SharedWorld, register_world
+from fedkl.worlds.base import Continuous, Renderer, SharedWorld, register_world
 
 if TYPE_CHECKING:
     from fedkl.simulators.figure_eight.environment import FigureEightEnv
@@ -73,15 +73,15 @@ class FigureEight(SharedWorld):
         return self.timeout * max(1.0, self.horizon / 1500)
 
     def simulator(self) -> Recipe:
-        """A `Simulation` of this placement."""
+        """Return a `Simulation` of this placement."""
         network = checked_network(self.network)
         return Recipe(
             "fedkl.simulators.figure_eight.simulation:Simulation",
             {"placement": self.placement, "network": str(network), "horizon": self.horizon},
         )
 
-    def artist(self, params: PyTree) -> Artist:
-        """Draws what `Simulation.picture` gives."""
+    def renderer(self, params: PyTree) -> Renderer:
+        """Return a function that draws the numbers of `Simulation.picture`."""
         from fedkl.simulators.figure_eight.renderer import FigureEightPicture
 
         picture = FigureEightPicture(networks.read(checked_network(self.network)), self.placement)
@@ -95,7 +95,7 @@ class FigureEight(SharedWorld):
 
 
 def parallel_env(**settings: Any) -> FigureEightEnv:
-    """The figure-eight as a PettingZoo parallel environment.
+    """Make the figure-eight as a PettingZoo parallel environment.
 
     Args:
         settings: `placement`, `horizon`, `network`, and `render_mode` (None or "rgb_array").

@@ -14,13 +14,12 @@ import numpy as np
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
-from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.gymnasium.quantities import RAW
 from fedkl.worlds.base import Continuous, SoloWorld, register_world
-from fedkl.worlds.differences import TABLE
-from fedkl.worlds.parameters import INITIAL_STATE, Word, distortions
-from fedkl.worlds.wrapped_env import Examined
+from fedkl.worlds.heterogeneous import TABLE
+from fedkl.worlds.parameters import INITIAL_STATE, Parameter, distortions
+from fedkl.worlds.wrapped_env import WrappedEnv, read_arguments
 
 if TYPE_CHECKING:
     from fedkl.simulators.gymnasium.simulation import Facts
@@ -30,11 +29,11 @@ _STANDS_FOR = {
     "attribute": "the attribute {} of the environment",
     "model": "{} of the environment's MuJoCo model",
 }
-"""What a raw name means, by its beginning (`RAW`)."""
+"""The meaning of a raw name, by its beginning (`RAW`)."""
 
 
 @register_world
-class Gymnasium(Examined, SoloWorld):
+class Gymnasium(WrappedEnv, SoloWorld):
     """An environment by its id; observations, actions and time limit are what it says.
 
     Continuous actions lie in [-1, 1], which are the environment's own limits. What may differ
@@ -53,18 +52,19 @@ class Gymnasium(Examined, SoloWorld):
     )
 
     def __check_init__(self) -> None:
-        """Words that this environment lacks for a reason are refused with the reason."""
+        """Refuse parameters that this environment lacks for a reason, with the reason."""
         for name, _ in self.differences.given:
             if why := self._lacks(name):
-                raise UserError(f"{TABLE}.{name} is not a word of {self.title}: {why}")
+                raise UserError(f"{TABLE}.{name} is not a parameter of {self.title}: {why}")
 
     def _lacks(self, name: str) -> str:
-        """Why this environment does not have a word; empty if it has it, or there is no telling."""
-        words, unseen = self.facts.words, self.facts.unseen
+        """Return why this environment lacks a parameter; empty if it has it, or the reason is
+        unknown."""
+        parameters, unseen = self.facts.parameters, self.facts.unseen
         if name in unseen or (unseen and name == INITIAL_STATE.name):
             return "its wrappers would not see that an episode starts elsewhere"
         kind, _, rest = name.partition(".")
-        if not name.startswith(RAW) or name in words:
+        if not name.startswith(RAW) or name in parameters:
             return ""
         meant = _STANDS_FOR[kind].format(rest)
         return f"it stands for {meant}, and there is no such number to be set"
@@ -85,10 +85,12 @@ class Gymnasium(Examined, SoloWorld):
         return not self.facts.clean
 
     @property
-    def words(self) -> tuple[Word, ...]:
+    def parameters(self) -> tuple[Parameter, ...]:
         """Those of the environment, raw names that the table has, delay, offset and noise."""
-        found = self.facts.words
-        own = [Word(name, q.nominal, q.low, q.high, q.help, q.whole) for name, q in found.items()]
+        found = self.facts.parameters
+        own = [
+            Parameter(name, q.nominal, q.low, q.high, q.help, q.whole) for name, q in found.items()
+        ]
         if {"initial_low", "initial_high"} <= found.keys():
             low, high = (np.asarray(found[f"initial_{end}"].nominal) for end in ("low", "high"))
             own += [INITIAL_STATE] if (low < high).all() else []
@@ -96,7 +98,7 @@ class Gymnasium(Examined, SoloWorld):
         return (*own, *distortions(size))
 
     def simulator(self) -> Recipe:
-        """An `Environment`."""
+        """Return an `Environment`."""
         return Recipe(
             "fedkl.simulators.gymnasium.simulation:Environment",
             {"id": self.id, "arguments": read_arguments(self.arguments, "world.arguments")},
@@ -106,7 +108,7 @@ class Gymnasium(Examined, SoloWorld):
 
     @property
     def facts(self) -> Facts:
-        """What was seen of the environment."""
+        """Spaces, limit and parameters of the environment."""
         raw = tuple(name for name, _ in self.differences.given if name.startswith(RAW))
         return _examined(self.id, self.arguments, raw)
 

@@ -1,20 +1,22 @@
-"""Words: what may differ between clients of a world, and what it is where nobody says otherwise."""
+"""Parameters of a world: numbers that may differ between clients, with their limits."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
 
+from jaxtyping import Array, Float
+
 LONGEST_DELAY = 16
 """Steps that an action may be late at the most: every episode carries so many along."""
 
 
-class Word(NamedTuple):
+class Parameter(NamedTuple):
     """Something that may differ between clients."""
 
     name: str
     nominal: float | tuple[float, ...]
-    """What it is where a config is silent; as many numbers as the word has entries."""
+    """Its value where a config is silent; as many numbers as the parameter has entries."""
     low: float = -math.inf
     high: float = math.inf
     """Inclusive limits, of every entry."""
@@ -27,21 +29,21 @@ class Word(NamedTuple):
         """Of one client's value.
 
         Example:
-            >>> Word("gravity", 9.8).shape, Word("target", (0.0, 0.0)).shape
+            >>> Parameter("gravity", 9.8).shape, Parameter("target", (0.0, 0.0)).shape
             ((), (2,))
         """
         return (len(self.nominal),) if isinstance(self.nominal, tuple) else ()
 
 
 class About(NamedTuple):
-    """What a word is, beside its name and nominal value."""
+    """Help and limits of a parameter."""
 
     help: str
     low: float = -math.inf
     high: float = math.inf
 
 
-INITIAL_STATE = Word(
+INITIAL_STATE = Parameter(
     "initial_state",
     1,
     1,
@@ -50,12 +52,12 @@ INITIAL_STATE = Word(
     "of a first state move together, from box to box",
     True,
 )
-"""A word of worlds that know how to cut up where their episodes start (`Family.boxes`). It stands
-for the words that say where a box begins and ends."""
+"""A parameter of worlds that can cut up where episodes start (`HeterogeneousWorld.boxes`). It
+stands for the parameters that are the ends of a box."""
 
 
-def words_in(nominal: Any, **about: About) -> tuple[Word, ...]:
-    """The words of a named tuple, in its order.
+def parameters_from(nominal: Any, **about: About) -> tuple[Parameter, ...]:
+    """Return the parameters of a named tuple, in its order.
 
     Args:
         nominal: a number, or a tuple of numbers, for each field.
@@ -68,28 +70,38 @@ def words_in(nominal: Any, **about: About) -> tuple[Word, ...]:
         9.8
     """
     if about.keys() != set(nominal._fields):
-        raise TypeError(f"{type(nominal).__name__} and what is said of it have different words")
+        raise TypeError(
+            f"{type(nominal).__name__} and what is said of it have different parameters"
+        )
     return tuple(
-        Word(name, getattr(nominal, name), about[name].low, about[name].high, about[name].help)
+        Parameter(name, getattr(nominal, name), about[name].low, about[name].high, about[name].help)
         for name in nominal._fields
     )
 
 
-def distortions(action_size: int | None) -> tuple[Word, ...]:
-    """The words that any world in JAX has, because a wrapper gives them to it.
+def distortions(action_size: int | None) -> tuple[Parameter, ...]:
+    """Return the parameters that any world in JAX has, because a wrapper gives them to it.
 
     Args:
         action_size: how many real numbers an action has; None: actions are discrete, and nothing
             can be added to them.
     """
     any_action = (
-        Word("observation_noise", 0.0, 0.0, help="deviation of noise on every observation"),
-        Word("action_delay", 0, 0, LONGEST_DELAY, "steps by which actions come late", True),
+        Parameter("observation_noise", 0.0, 0.0, help="deviation of noise on every observation"),
+        Parameter("action_delay", 0, 0, LONGEST_DELAY, "steps by which actions come late", True),
     )
     if action_size is None:
         return any_action
     return (
-        Word("action_offset", (0.0,) * action_size, help="added to every action"),
-        Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
+        Parameter("action_offset", (0.0,) * action_size, help="added to every action"),
+        Parameter("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
         *any_action,
     )
+
+
+Scalar = Float[Array, ""]
+Quantity = Float[Array, "*n"] | float
+"""A physical quantity: one number for each client, or for all of them."""
+
+SMALL = 1e-6
+"""The least mass and length: the equations divide by them."""

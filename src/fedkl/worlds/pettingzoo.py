@@ -1,4 +1,4 @@
-"""Any environment of PettingZoo whose agents act at once and are alike, as a shared world.
+"""Any environment of PettingZoo whose agents act at once and are of one kind, as a shared world.
 
 `fedkl.simulators.pettingzoo` has the simulator, which needs PettingZoo; it is imported when such a
 world is made.
@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, ClassVar
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
-from fedkl.simulators.arguments import read_arguments
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.base import SharedWorld, register_world
-from fedkl.worlds.wrapped_env import Examined
+from fedkl.worlds.wrapped_env import WrappedEnv, read_arguments
 
 if TYPE_CHECKING:
     from fedkl.simulators.pettingzoo import Facts
 
 
 @register_world
-class PettingZoo(Examined, SharedWorld):
+class PettingZoo(WrappedEnv, SharedWorld):
     """A module's `parallel_env`; every agent is a client, in the order of `possible_agents`.
 
     Continuous actions lie in [-1, 1], which are the environment's own limits. An agent that is gone
@@ -63,7 +62,7 @@ class PettingZoo(Examined, SharedWorld):
         return True
 
     def simulator(self) -> Recipe:
-        """A `ParallelEnvironment`."""
+        """Return a `ParallelEnvironment`."""
         arguments = read_arguments(self.arguments, "world.arguments")
         return Recipe(
             "fedkl.simulators.pettingzoo:ParallelEnvironment",
@@ -74,7 +73,7 @@ class PettingZoo(Examined, SharedWorld):
 
     @property
     def facts(self) -> Facts:
-        """What was seen of the environment."""
+        """Spaces, limit and agents of the environment."""
         return _examined(self.module, self.arguments)
 
 

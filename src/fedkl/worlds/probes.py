@@ -2,7 +2,7 @@
 
 In each, clients differ by a shift that is spaced evenly over [-spread, spread] and averages to
 zero, so the best common policy is that of the unshifted client (unless `PointTarget.stiffness`
-makes some clients care more than others). A config may draw the words by itself instead.
+makes some clients care more than others). A config may draw the parameters by itself instead.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from fedkl.core.settings import setting
 from fedkl.worlds.base import Continuous, Discrete, Transition, World, register_world
 from fedkl.worlds.heterogeneous import Rows
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.parameters import Parameter
 
 CHAIN_LENGTH = 4
-_SPREAD_HELP = "how far clients differ; 0 makes them all alike"
+_SPREAD_HELP = "how far clients differ; 0 makes them identical"
 
 
 def _shifts(n: int, spread: float | Float[Array, ""]) -> Float[Array, " n"]:
@@ -46,16 +46,16 @@ class Bandit(World):
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Discrete] = Discrete(3)
     horizon: ClassVar[int] = 1
-    words: ClassVar[tuple[Word, ...]] = (
-        Word("means", (0.0, 0.5, 1.0), help="the mean reward of each arm"),
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("means", (0.0, 0.5, 1.0), help="the mean reward of each arm"),
     )
     params: ClassVar[type] = BanditParams
 
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
     noise: float = setting(0.1, "standard deviation of an arm's reward", low=0.0)
 
-    def alike(self, n: int) -> Rows:
-        """The tilted means of n clients."""
+    def default_rows(self, n: int) -> Rows:
+        """Return the tilted means of n clients."""
         tilt = jnp.asarray([1.0, 0.0, -1.0])
         means = jnp.asarray([0.0, 0.5, 1.0]) + _shifts(n, self.spread)[:, None] * tilt
         return {"means": np.asarray(means)}
@@ -63,13 +63,13 @@ class Bandit(World):
     def reset(
         self, params: BanditParams, key: PRNGKeyArray
     ) -> tuple[tuple[()], Float[Array, " 1"]]:
-        """There is no state; the observation is always 1."""
+        """Start without a state; the observation is always 1."""
         return (), jnp.ones(1, params.means.dtype)
 
     def step(
         self, params: BanditParams, state: tuple[()], action: Int[Array, ""], key: PRNGKeyArray
     ) -> Transition:
-        """The reward of the arm, with normal noise; the episode is over."""
+        """Pull an arm for its reward, with normal noise; the episode is over."""
         dtype = params.means.dtype
         reward = params.means[action] + self.noise * jax.random.normal(key, (), dtype)
         return Transition(state, jnp.ones(1, dtype), reward, jnp.asarray(True))
@@ -80,7 +80,7 @@ class PointParams(NamedTuple):
 
     target: Float[Array, "*n"]
     stiffness: Float[Array, "*n"] | None = None
-    """None: 1 for everybody."""
+    """None: 1 for all clients."""
 
 
 @register_world
@@ -88,7 +88,7 @@ class PointTarget(World):
     """One real number a, rewarded by -k (a - target)^2, where k is the client's stiffness.
 
     The best common action is the mean of the targets, weighted by k: sum k_n t_n / sum k_n, which
-    is `centre` if all clients are alike in stiffness. A normal policy with mean m and standard
+    is `centre` if all clients have the same stiffness. A normal policy with mean m and standard
     deviation s expects -k ((m - target)^2 + s^2).
     """
 
@@ -97,9 +97,9 @@ class PointTarget(World):
     observation_size: ClassVar[int] = 1
     actions: ClassVar[Continuous] = Continuous(1)
     horizon: ClassVar[int] = 1
-    words: ClassVar[tuple[Word, ...]] = (
-        Word("target", 0.5, help="the action that the client wants"),
-        Word("stiffness", 1.0, 0.0, help="how much it minds another"),
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("target", 0.5, help="the action that the client wants"),
+        Parameter("stiffness", 1.0, 0.0, help="how much it minds another"),
     )
     params: ClassVar[type] = PointParams
 
@@ -107,26 +107,26 @@ class PointTarget(World):
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
     stiffness: float = setting(
         1.0,
-        "how much steeper the last client's reward is than the first's; 1 makes them alike",
+        "how much steeper the last client's reward is than the first's; 1 makes them identical",
         above=0,
         static=True,
     )
 
-    def alike(self, n: int) -> Rows:
-        """Targets spaced evenly around the centre, stiffness spaced geometrically around 1."""
+    def default_rows(self, n: int) -> Rows:
+        """Space targets evenly around the centre, and stiffness geometrically around 1."""
         rows = {"target": np.asarray(self.centre + _shifts(n, self.spread))}
         if self.stiffness != 1:
             rows["stiffness"] = np.asarray(self.stiffness ** _shifts(n, 0.5))
         return rows
 
     def reset(self, params: PointParams, key: PRNGKeyArray) -> tuple[tuple[()], Float[Array, " 1"]]:
-        """There is no state; the observation is always 1."""
+        """Start without a state; the observation is always 1."""
         return (), jnp.ones(1, params.target.dtype)
 
     def step(
         self, params: PointParams, state: tuple[()], action: Float[Array, " 1"], key: PRNGKeyArray
     ) -> Transition:
-        """The squared distance to the target, times stiffness, negated; the episode is over."""
+        """Reward with minus stiffness times the squared distance; the episode is over."""
         reward = -jnp.square(action[0] - params.target)
         if params.stiffness is not None:
             reward = params.stiffness * reward
@@ -134,7 +134,7 @@ class PointTarget(World):
 
 
 class ChainParams(NamedTuple):
-    """What each step brings, and what arriving at the end brings on top."""
+    """The reward of each step, and that of arriving at the end on top."""
 
     step_reward: Float[Array, "*n"]
     end_reward: Float[Array, "*n"]
@@ -154,16 +154,16 @@ class Chain(World):
     observation_size: ClassVar[int] = CHAIN_LENGTH + 1
     actions: ClassVar[Discrete] = Discrete(2)
     horizon: ClassVar[int] = 200
-    words: ClassVar[tuple[Word, ...]] = (
-        Word("step_reward", -0.1, help="what each step brings"),
-        Word("end_reward", 1.0, help="what arriving at the end brings on top"),
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("step_reward", -0.1, help="what each step brings"),
+        Parameter("end_reward", 1.0, help="what arriving at the end brings on top"),
     )
     params: ClassVar[type] = ChainParams
 
     spread: float = setting(0.0, _SPREAD_HELP, low=0.0)
 
-    def alike(self, n: int) -> Rows:
-        """The rewards of n clients."""
+    def default_rows(self, n: int) -> Rows:
+        """Return the rewards of n clients."""
         shifts = _shifts(n, self.spread)
         return {
             "step_reward": np.asarray(jnp.full_like(shifts, -0.1)),
@@ -173,14 +173,14 @@ class Chain(World):
     def reset(
         self, params: ChainParams, key: PRNGKeyArray
     ) -> tuple[Int[Array, ""], Float[Array, " o"]]:
-        """Position 0."""
+        """Start at position 0."""
         position = jnp.zeros((), int)
         return position, self._observe(params, position)
 
     def step(
         self, params: ChainParams, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray
     ) -> Transition:
-        """One position further or back; the end keeps its visitors and gives nothing more."""
+        """Move one position further or back; the end is not left, and gives nothing more."""
         over = state == CHAIN_LENGTH
         moved = jnp.clip(state + 2 * action - 1, 0, CHAIN_LENGTH).astype(state.dtype)
         position = jnp.where(over, state, moved)
@@ -195,14 +195,15 @@ class Chain(World):
 
     @staticmethod
     def optimal_return(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, "*n"]:
-        """The return of going right all along from position 0."""
+        """Return the return of going right all along from position 0."""
         step, end = np.asarray(params.step_reward), np.asarray(params.end_reward)
         steps = sum(discount**t for t in range(CHAIN_LENGTH))
         return np.asarray(step * steps + end * discount ** (CHAIN_LENGTH - 1))
 
     @staticmethod
     def uniform_values(params: ChainParams, discount: float = 1.0) -> Float[np.ndarray, " o"]:
-        """The values of all positions when both actions are equally likely, without truncation.
+        """Return the values of all positions when both actions are equally likely, without
+        truncation.
 
         Args:
             params: one client's params (not stacked).

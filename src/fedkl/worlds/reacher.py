@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from fedkl.core.settings import setting
-from fedkl.worlds.base import Artist, Continuous, Transition, World, register_world
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.base import Continuous, Renderer, Transition, World, register_world
+from fedkl.worlds.parameters import Parameter
 from fedkl.worlds.reacher_params import (
-    FINGERTIP_WORDS,
+    FINGERTIP_PARAMETERS,
     NEAREST,
+    PARAMETERS,
     REACH,
-    WORDS,
     ReacherParams,
     check_boxes,
     squares,
@@ -105,22 +105,22 @@ class Reacher(World):
     )
 
     @property
-    def words(self) -> tuple[Word, ...]:
-        """What may differ: where fingertips start only where arms start anywhere."""
-        return WORDS if self.arm == "stretched" else (*WORDS, *FINGERTIP_WORDS)
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters; where fingertips start is one only if arms start anywhere."""
+        return PARAMETERS if self.arm == "stretched" else (*PARAMETERS, *FINGERTIP_PARAMETERS)
 
     def boxes(self, number: int) -> dict[str, Float[np.ndarray, "b 2"]]:
-        """Squares of the field in which targets spawn, or the fingertip starts."""
+        """Return squares of the field in which targets spawn, or the fingertip starts."""
         return dict(zip(self.box_ends, squares(number), strict=True))
 
     @property
     def box_ends(self) -> tuple[str, str]:
-        """The words that `initial_state` stands for: lower and upper corners of boxes."""
+        """The parameters that `initial_state` stands for: lower and upper corners of boxes."""
         what = "target" if self.arm == "stretched" else "fingertip"
         return f"{what}_low", f"{what}_high"
 
     def clients(self, n: int, key: PRNGKeyArray) -> ReacherParams:
-        """The params of n clients.
+        """Return the params of n clients.
 
         Raises:
             UserError: a client's targets would all be out of reach, or its fingertip.
@@ -132,8 +132,8 @@ class Reacher(World):
     def reset(
         self, params: ReacherParams, key: PRNGKeyArray
     ) -> tuple[ReacherState, Float[Array, " 11"]]:
-        """An arm almost at rest, almost stretched or with its fingertip in the client's box, and a
-        target in the client's box.
+        """Start an arm almost at rest, almost stretched or with its fingertip in the client's box,
+        and a target in the client's box.
 
         A target out of reach is redrawn, and q and v with it, which are independent of it. In a
         box that lies wholly out of reach redrawing would never end; there the first draw stays.
@@ -173,7 +173,7 @@ class Reacher(World):
         action: Float[Array, " 2"],
         key: PRNGKeyArray,
     ) -> Transition:
-        """Adds the client's noise to the action, and moves the arm for 0.02 s."""
+        """Add the client's noise to the action, and move the arm for 0.02 s."""
         noise = jax.random.normal(key, (2,), params.action_noise.dtype)
         action = action + params.action_offset + params.action_noise * noise
         gap_x, gap_y = _gap(state)
@@ -197,9 +197,9 @@ class Reacher(World):
 
         return legend("where its targets are" if self.arm == "stretched" else "where it starts")
 
-    def artist(self, params: ReacherParams) -> Artist:
-        """Draws the arm, the target, and the box in which this client's targets spawn, or its
-        fingertip starts."""
+    def renderer(self, params: ReacherParams) -> Renderer:
+        """Return a function that draws the arm, the target, and the box in which this client's
+        targets spawn, or its fingertip starts."""
         from fedkl.worlds import reacher_renderer
 
         box = (params.target_low, params.target_high)
@@ -242,7 +242,8 @@ def _angles_in(
 
 
 def angles_at(x: Scalar, y: Scalar, elbow: Scalar | float) -> Float[Array, " 2"]:
-    """The joint angles that put the fingertip to (x, y): the planar arm's inverse kinematics.
+    """Return the joint angles that put the fingertip to (x, y): the planar arm's inverse
+    kinematics.
 
     Args:
         x, y: a point from `NEAREST` to `LINK_LENGTH + TIP_REACH` away from the first hinge.
@@ -279,7 +280,7 @@ def _observe(state: ReacherState) -> Float[Array, " 11"]:
 def _acceleration(
     q1: Scalar, v0: Scalar, v1: Scalar, torque0: Scalar, torque1: Scalar
 ) -> tuple[Scalar, Scalar]:
-    """The joints' accelerations; they do not depend on q0, as nothing pulls in the plane.
+    """Return the joints' accelerations; they do not depend on q0, as nothing pulls in the plane.
 
     The divisions come last on purpose: XLA keeps the result of a division that is used more than
     once, and recomputes anything cheaper, which over four stages would multiply the work.
@@ -295,7 +296,7 @@ def _acceleration(
 
 
 def _limit_force(q1: Scalar, v1: Scalar, free: Scalar, m00: Scalar, determinant: Scalar) -> Scalar:
-    """The torque by which MuJoCo's soft constraint keeps the second joint within its limit.
+    """Return the torque by which MuJoCo's soft constraint keeps the second joint within its limit.
 
     It is what brings the joint's acceleration towards that of a critically damped spring, as far
     as the constraint's impedance allows, and it only ever pushes back.
@@ -320,7 +321,7 @@ def _limit_force(q1: Scalar, v1: Scalar, free: Scalar, m00: Scalar, determinant:
 def _rk4(
     joints: tuple[Scalar, Scalar, Scalar, Scalar], torque0: Scalar, torque1: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """One time step of the classical Runge-Kutta method, the limit active at each stage."""
+    """Take one time step of the classical Runge-Kutta method, the limit active at each stage."""
     q0, q1, v0, v1 = joints
     h = TIMESTEP
     a0, a1 = _acceleration(q1, v0, v1, torque0, torque1)

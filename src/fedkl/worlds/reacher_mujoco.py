@@ -1,4 +1,4 @@
-"""Reacher-v2 stepped by MuJoCo itself: the independent witness of `fedkl.worlds.reacher`.
+"""Reacher-v2 stepped by MuJoCo itself: the reference implementation for `fedkl.worlds.reacher`.
 
 Tests and benchmarks use it on the host; training does not.
 """
@@ -67,7 +67,7 @@ class MujocoReacher:
         self._target = self.model.body("target").id
 
     def reset(self, state: ReacherState | None = None) -> Float[np.ndarray, " 11"]:
-        """Starts an episode.
+        """Start an episode.
 
         Args:
             state: where to start; drawn as Reacher-v2 does if None.
@@ -83,7 +83,7 @@ class MujocoReacher:
         return self._observe()
 
     def step(self, action: Float[np.ndarray, " 2"]) -> tuple[Float[np.ndarray, " 11"], float]:
-        """Steps with the client's noise added to `action`.
+        """Step with the client's noise added to `action`.
 
         Returns:
             The next observation, and the reward (of the state before).

@@ -1,8 +1,8 @@
-"""What makes one client's Reacher its own: where targets spawn and the fingertip starts, and what
-becomes of its actions.
+"""Parameters of Reacher: where targets spawn and the fingertip starts, and distortions of actions.
 
-The words are those of the paper's federations: with `initial_state = { boxes = 60 }` every client
-has its own square of the field (the paper's Q = 60), and a normal `action_noise` distorts actions.
+The parameters are those of the paper's federations: with `initial_state = { boxes = 60 }` every
+client has its own square of the field (the paper's Q = 60), and a normal `action_noise` distorts
+actions.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fedkl.core.errors import UserError
-from fedkl.worlds.differences import TABLE
-from fedkl.worlds.parameters import INITIAL_STATE, Word
+from fedkl.worlds.heterogeneous import TABLE
+from fedkl.worlds.parameters import INITIAL_STATE, Parameter
 
 FIELD = 0.2  # targets spawn within +-FIELD on both axes
 REACH = 0.2  # and are redrawn until they lie closer to the first hinge than REACH
@@ -42,21 +42,25 @@ class ReacherParams(NamedTuple):
     fingertip_high: Float[Array, "*n 2"] | None = None
 
 
-WORDS = (
-    Word("target_low", (-FIELD,) * 2, -FIELD, FIELD, "lower corner of where targets spawn"),
-    Word("target_high", (FIELD,) * 2, -FIELD, FIELD, "upper corner of where targets spawn"),
-    Word("action_offset", (0.0,) * 2, help="added to every action"),
-    Word("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
+PARAMETERS = (
+    Parameter("target_low", (-FIELD,) * 2, -FIELD, FIELD, "lower corner of where targets spawn"),
+    Parameter("target_high", (FIELD,) * 2, -FIELD, FIELD, "upper corner of where targets spawn"),
+    Parameter("action_offset", (0.0,) * 2, help="added to every action"),
+    Parameter("action_noise", 0.0, 0.0, help="deviation of fresh noise on every action"),
     INITIAL_STATE,
 )
-FINGERTIP_WORDS = (
-    Word("fingertip_low", (-FIELD,) * 2, -FIELD, FIELD, "lower corner of where fingertips start"),
-    Word("fingertip_high", (FIELD,) * 2, -FIELD, FIELD, "upper corner of where fingertips start"),
+FINGERTIP_PARAMETERS = (
+    Parameter(
+        "fingertip_low", (-FIELD,) * 2, -FIELD, FIELD, "lower corner of where fingertips start"
+    ),
+    Parameter(
+        "fingertip_high", (FIELD,) * 2, -FIELD, FIELD, "upper corner of where fingertips start"
+    ),
 )
 
 
 def squares(number: int) -> tuple[Float[np.ndarray, "b 2"], Float[np.ndarray, "b 2"]]:
-    """The squares of the field within the arm's reach, if there are so many of one size.
+    """Return the squares of the field within the arm's reach, if there are so many of one size.
 
     The field is cut into 1, 4, 9, ... equal squares, and those are left out that lie wholly out of
     reach: of 8 x 8 the four corners, which leaves the paper's Q = 60. They come along a Z-order
@@ -95,12 +99,12 @@ def squares(number: int) -> tuple[Float[np.ndarray, "b 2"], Float[np.ndarray, "b
 
 
 def reachable(low: Float[np.ndarray, "n 2"], high: Float[np.ndarray, "n 2"]) -> np.ndarray:
-    """Whether some point of each box is within reach."""
+    """Return True for each box of which some point is within reach."""
     return np.linalg.norm(np.clip(0.0, low, high), axis=1) < REACH
 
 
 def check_boxes(params: ReacherParams) -> None:
-    """Whether targets and fingertips of all clients can be in their boxes.
+    """Check that targets and fingertips of all clients can be in their boxes.
 
     Raises:
         UserError: names a client whose box is out of reach.
@@ -134,7 +138,7 @@ def _box(low: Float[np.ndarray, " 2"], high: Float[np.ndarray, " 2"]) -> str:
 
 
 def _z_order(across: int) -> np.ndarray:
-    """The (column, row) of all cells of a grid, along a Z-order curve."""
+    """Return the (column, row) of all cells of a grid, along a Z-order curve."""
     row, column = np.divmod(np.arange(across * across), across)
     bits = range(across.bit_length())
     code = sum((column >> b & 1) << 2 * b | (row >> b & 1) << 2 * b + 1 for b in bits)

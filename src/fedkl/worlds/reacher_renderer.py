@@ -1,4 +1,4 @@
-"""How the Reacher looks from above."""
+"""The Reacher drawn from above."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ARM, _TIP, _TARGET, _WHITE = (91, 103, 117), (0, 114, 178), (213, 94, 0), (255,
 
 
 def legend(box: str) -> tuple[tuple[str, tuple[int, int, int]], ...]:
-    """The legend: names of the colours.
+    """Return the legend: names of the colours.
 
     Args:
         box: what the box of a picture is.
@@ -32,7 +32,7 @@ def draw(
     target: ArrayLike,
     box: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Frame:
-    """One frame: the arm, its target, and the disc in which targets lie.
+    """Draw one frame: the arm, its target, and the disc in which targets lie.
 
     Args:
         q: the joint angles.
@@ -70,7 +70,7 @@ def _direction(angle: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=64)
 def _background(box: tuple[float, float, float, float] | None) -> Canvas:
-    """What stays the same through an episode."""
+    """Draw the part that stays the same through an episode."""
     canvas = Canvas((_SIZE, _SIZE), (-_FIELD, -_FIELD), _SIZE / (2 * _FIELD))
     canvas.circle((0, 0), REACH + 0.001, _RIM)
     canvas.circle((0, 0), REACH - 0.001, _GROUND)

@@ -8,7 +8,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.simulators.base import Recipe
 from fedkl.worlds.base import Continuous, Discrete, SoloWorld, register_world
-from fedkl.worlds.parameters import Word
+from fedkl.worlds.parameters import Parameter
 
 
 @register_world
@@ -18,7 +18,7 @@ class Remote(SoloWorld):
     name: ClassVar[str] = "remote"
     summary: ClassVar[str] = "worlds that only the clients of a network have"
     patience: ClassVar[float] = 1.0
-    words: ClassVar[tuple[Word, ...]] = ()
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     observation_size: int = setting(
         1, "numbers in an observation", low=1, high=1_000_000, static=True
@@ -41,7 +41,7 @@ class Remote(SoloWorld):
         return Discrete(self.action_size) if self.discrete else Continuous(self.action_size)
 
     def simulator(self) -> Recipe:
-        """There is none.
+        """Refuse: there is no simulator here.
 
         Raises:
             UserError: always.

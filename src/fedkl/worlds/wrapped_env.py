@@ -1,12 +1,14 @@
-"""What worlds by name take from an environment that was made once and looked at."""
+"""Worlds that take their spaces and time limit from an environment of another library."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
+from fedkl.io import strict_toml
 from fedkl.simulators.spaces import Box, Numbers
 from fedkl.worlds.base import Continuous, Discrete, HostedWorld
 
@@ -16,7 +18,7 @@ LONGEST = 1_000_000
 
 @runtime_checkable
 class Facts(Protocol):
-    """What was seen."""
+    """Spaces and time limit of an environment, found by making it once."""
 
     @property
     def observation_size(self) -> int:
@@ -24,14 +26,14 @@ class Facts(Protocol):
 
     @property
     def actions(self) -> Box | Numbers:
-        """What an action is."""
+        """The action space."""
 
     @property
     def limit(self) -> int | None:
         """Steps in an episode, if the environment says."""
 
 
-class Examined(HostedWorld):
+class WrappedEnv(HostedWorld):
     """A world whose spaces and time limit are what an environment says."""
 
     horizon: int = setting(
@@ -53,7 +55,7 @@ class Examined(HostedWorld):
     )
 
     def __post_init__(self) -> None:
-        """Looks the environment up, and its time limit if no other is given."""
+        """Look up the environment, and its time limit if no other is given."""
         limit = self.facts.limit
         if self.horizon:
             return
@@ -72,7 +74,7 @@ class Examined(HostedWorld):
     @property
     @abstractmethod
     def facts(self) -> Facts:
-        """What was seen."""
+        """Spaces and time limit of the environment."""
 
     @property
     def observation_size(self) -> int:
@@ -95,3 +97,34 @@ class Examined(HostedWorld):
     def patience(self) -> float:
         """The timeout, in proportion for longer episodes."""
         return self.timeout * max(1.0, self.horizon / 1000)
+
+
+def read_arguments(entries: Sequence[str], where: str) -> dict[str, Any]:
+    """Read names and values; a value is TOML, or else a plain string.
+
+    Args:
+        entries: each of the form `name=value`.
+        where: the setting that they come from, for messages.
+
+    Raises:
+        UserError: an entry is not of that form, or a name is there twice.
+
+    Example:
+        >>> read_arguments(["N=5", "mode=fast"], "world.arguments")
+        {'N': 5, 'mode': 'fast'}
+    """
+    result: dict[str, Any] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise UserError(
+                f"{where} must be a list of name=value, and '{entry}' is not of that form"
+            )
+        if name in result:
+            raise UserError(f"{where} gives {name} twice")
+        try:
+            result[name] = strict_toml.parse(f"value = {value}")["value"]
+        except ValueError:
+            result[name] = value.strip()
+    return result

@@ -139,7 +139,7 @@ def test_nobody_moves_with_the_papers_constants_where_second_order_does(
         for moves, gamma_is_beyond in zip(shares["paper"], beyond, strict=True):
             assert moves == 0 or not gamma_is_beyond
         assert min(shares["second-order"]) > 0
-    assert "the paper's Algorithm 1 moves nobody" in text.replace("&#x27;", "'")
+    assert "the paper's Algorithm 1 moves no agent" in text.replace("&#x27;", "'")
     for setting in numbers["improvement"]["settings"]:
         curves = setting["share_of_possible_improvement"]
         assert list(curves) == list(ALGORITHMS)

@@ -1,4 +1,4 @@
-"""Words of environments: every one changes a trajectory, and nothing of it stays behind."""
+"""Parameters of environments: every one changes a trajectory, and nothing of it stays behind."""
 
 import itertools
 
@@ -27,16 +27,16 @@ IDS = [
     "Reacher-v5",
     "InvertedPendulum-v5",
 ]
-WORDS = {id: examine(id, {}).words for id in IDS}
-EACH = [(id, word) for id, words in WORDS.items() for word in words]
+PARAMETERS = {id: examine(id, {}).parameters for id in IDS}
+EACH = [(id, parameter) for id, parameters in PARAMETERS.items() for parameter in parameters]
 
 
-def other(id, word):
-    """A value of a word that is not its nominal one."""
-    nominal = np.asarray(WORDS[id][word].nominal)
-    if word in VALUES:
-        return np.float64(VALUES[word])
-    return nominal * FACTORS.get(word, 0.8)
+def other(id, parameter):
+    """A value of a parameter that is not its nominal one."""
+    nominal = np.asarray(PARAMETERS[id][parameter].nominal)
+    if parameter in VALUES:
+        return np.float64(VALUES[parameter])
+    return nominal * FACTORS.get(parameter, 0.8)
 
 
 def driven(env, params, steps=80, seed=3):
@@ -65,23 +65,25 @@ def same(a, b):
     return a[0].shape == b[0].shape and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize(("id", "word"), EACH, ids=[f"{id}-{word}" for id, word in EACH])
-def test_every_word_changes_a_trajectory_and_goes_with_its_client(id, word):
+@pytest.mark.parametrize(
+    ("id", "parameter"), EACH, ids=[f"{id}-{parameter}" for id, parameter in EACH]
+)
+def test_every_word_changes_a_trajectory_and_goes_with_its_client(id, parameter):
     env = Environment(id)
     before = driven(env, {})
     # A goal that the car is at from the start, or that it is not.
     reached = {"goal_position": np.float64(-0.7), "goal_velocity": np.float64(-0.07)}
-    params = reached if word in reached else {}
-    assert not same(driven(env, params), driven(env, params | {word: other(id, word)}))
+    params = reached if parameter in reached else {}
+    assert not same(driven(env, params), driven(env, params | {parameter: other(id, parameter)}))
     assert same(driven(env, {}), before)
-    nominal = {w: np.asarray(q.nominal) for w, q in WORDS[id].items() if "initial" not in w}
+    nominal = {w: np.asarray(q.nominal) for w, q in PARAMETERS[id].items() if "initial" not in w}
     assert same(driven(env, nominal), before)
 
 
 @pytest.mark.parametrize("id", IDS)
 def test_clients_take_turns_with_an_environment_without_a_trace(id):
-    clients = [{}, *[{word: other(id, word)} for word in WORDS[id]], {}]
-    together = {w: other(id, w) for w in WORDS[id] if "goal" not in w}
+    clients = [{}, *[{parameter: other(id, parameter)} for parameter in PARAMETERS[id]], {}]
+    together = {w: other(id, w) for w in PARAMETERS[id] if "goal" not in w}
     alone = [driven(Environment(id), params, 30) for params in (*clients, together)]
     shared = Environment(id)
     for params, expected in itertools.chain(*[zip((*clients, together), alone, strict=True)] * 2):
@@ -89,11 +91,11 @@ def test_clients_take_turns_with_an_environment_without_a_trace(id):
 
 
 def test_words_that_would_do_nothing_are_not_offered():
-    assert "gravity" not in WORDS["Acrobot-v1"]
-    assert "link_length_2" not in WORDS["Acrobot-v1"]
-    assert "gravity" not in WORDS["MountainCarContinuous-v0"]
-    assert not {"gravity", "friction"} & WORDS["Reacher-v5"].keys()
-    assert "gravity" in WORDS["InvertedPendulum-v5"]  # which stands upright as it is made
+    assert "gravity" not in PARAMETERS["Acrobot-v1"]
+    assert "link_length_2" not in PARAMETERS["Acrobot-v1"]
+    assert "gravity" not in PARAMETERS["MountainCarContinuous-v0"]
+    assert not {"gravity", "friction"} & PARAMETERS["Reacher-v5"].keys()
+    assert "gravity" in PARAMETERS["InvertedPendulum-v5"]  # which stands upright as it is made
 
 
 def test_masses_of_the_cart_act_on_what_gymnasium_keeps_of_them():
@@ -149,8 +151,10 @@ def test_a_model_is_brought_back_to_the_last_bit():
     env = Environment("HalfCheetah-v5")
     names = [n for n in dir(env._bare.model) if isinstance(getattr(env._bare.model, n), np.ndarray)]
     before = {n: np.array(getattr(env._bare.model, n)) for n in names}
-    for word in ("mass", "friction", "damping", "strength", "gravity"):
-        env.reset(Seed((1,)), {word: np.float64(0.37), "model.opt.timestep": np.float64(0.003)})
+    for parameter in ("mass", "friction", "damping", "strength", "gravity"):
+        env.reset(
+            Seed((1,)), {parameter: np.float64(0.37), "model.opt.timestep": np.float64(0.003)}
+        )
     env.reset(Seed((1,)), {})
     for name in names:
         assert np.array_equal(before[name], getattr(env._bare.model, name), equal_nan=True), name
@@ -158,7 +162,7 @@ def test_a_model_is_brought_back_to_the_last_bit():
     assert np.array_equal(env._bare.model.opt.gravity, [0, 0, -9.81])
 
 
-# Names that no word is for.
+# Names that no parameter is for.
 
 
 @pytest.mark.parametrize(
@@ -173,7 +177,7 @@ def test_a_model_is_brought_back_to_the_last_bit():
     ],
 )
 def test_raw_names_reach_what_they_name_and_are_taken_back(id, name, nominal, value):
-    found = examine(id, {}, (name,)).words[name]
+    found = examine(id, {}, (name,)).parameters[name]
     assert nominal is None or found.nominal == nominal
     env = Environment(id, {"enable_wind": True} if "Lander" in id else None)
     before = driven(env, {})
@@ -186,8 +190,8 @@ def test_raw_names_reach_what_they_name_and_are_taken_back(id, name, nominal, va
     ["make.nope", "attribute.nope", "attribute.spec", "model.nope", "model.opt.nope", "nope.x"],
 )
 def test_a_raw_name_that_stands_for_no_number_is_no_word(name):
-    assert name not in examine("HalfCheetah-v5", {}, (name,)).words
-    assert "model.nq" not in examine("CartPole-v1", {}, ("model.nq",)).words
+    assert name not in examine("HalfCheetah-v5", {}, (name,)).parameters
+    assert "model.nq" not in examine("CartPole-v1", {}, ("model.nq",)).parameters
 
 
 @pytest.mark.parametrize(
@@ -200,19 +204,19 @@ def test_a_raw_name_that_stands_for_no_number_is_no_word(name):
     ],
 )
 def test_nominal_is_what_the_constructor_is_given(id, name, given, nominal, whole):
-    found = examine(id, {name: given}, (f"make.{name}",)).words[f"make.{name}"]
+    found = examine(id, {name: given}, (f"make.{name}",)).parameters[f"make.{name}"]
     assert (found.nominal, found.whole) == (nominal, whole)
 
 
 def test_nominal_is_what_an_environment_was_registered_with(toys, monkeypatch):
     monkeypatch.syspath_prepend(toys)
     __import__("toy_environments")
-    assert examine("toys/Plain-v0", {}, ("make.length",)).words["make.length"].nominal == 4
+    assert examine("toys/Plain-v0", {}, ("make.length",)).parameters["make.length"].nominal == 4
 
 
 @pytest.mark.parametrize("name", ["attribute.dt", "model.nq", "model.nbody"])
 def test_a_raw_name_of_what_cannot_be_set_is_no_word(name):
-    assert name not in examine("HalfCheetah-v5", {}, (name,)).words
+    assert name not in examine("HalfCheetah-v5", {}, (name,)).parameters
 
 
 def test_params_must_leave_the_spaces_as_they_are():
@@ -273,9 +277,12 @@ def test_first_states_of_a_model_lie_around_the_one_it_was_made_with():
 
 def test_first_velocities_that_a_word_is_for_are_uniform():
     """HalfCheetah's own are normal, and go beyond its reach of 0.1."""
-    env, words = Environment("HalfCheetah-v5"), WORDS["HalfCheetah-v5"]
-    named = {word: np.array(words[word].nominal) for word in ("initial_low", "initial_high")}
+    env, parameters = Environment("HalfCheetah-v5"), PARAMETERS["HalfCheetah-v5"]
+    named = {
+        parameter: np.array(parameters[parameter].nominal)
+        for parameter in ("initial_low", "initial_high")
+    }
     for params, beyond in ((named, False), ({}, True)):
         first = np.stack([env.reset(Seed((s,)), params)[0, 8:] for s in range(40)])
         assert (np.abs(first).max() > 0.1 + 1e-6) == beyond
-    assert "uniformly" in words["initial_low"].help
+    assert "uniformly" in parameters["initial_low"].help

@@ -8,7 +8,7 @@ from fedkl.core.errors import UserError
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Recipe, Seed, step_each
 from fedkl.simulators.episodes import Job, run_job
-from fedkl.simulators.gymnasium import making
+from fedkl.simulators.gymnasium import registration
 from fedkl.simulators.gymnasium.simulation import Environment, examine
 from fedkl.simulators.pool import Workers
 from fedkl.simulators.spaces import Numbers
@@ -196,7 +196,7 @@ def test_an_unknown_environment_may_leave_traces_in_itself():
     """Which is why its jobs get fresh ones."""
     env = Environment("toys/Leaks-v0")
     assert [env.reset(Seed((1,)))[0, 0] for _ in range(3)] == [1, 2, 3]
-    assert not making.is_clean(making.find("toys/Leaks-v0"))
+    assert not registration.is_clean(registration.find("toys/Leaks-v0"))
 
 
 def test_an_environment_that_is_not_a_number_inside_its_policy_is_not_harmed():

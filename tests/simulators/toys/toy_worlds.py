@@ -27,7 +27,7 @@ class Points(SoloWorld):
     def simulator(self):
         return Recipe("toy_simulators:Point", {"length": self.length})
 
-    def artist(self, params):
+    def renderer(self, params):
         def draw(state, step, total):
             """A single pixel: the target in tenths, the simulator's time, the steps so far."""
             target, time = state

@@ -74,10 +74,10 @@ angle, speed = st.floats(-3.0, 3.0), st.floats(-10.0, 10.0)
 def test_other_physics_equal_gymnasiums(
     assert_equal_steps, replace_constant, factors, start, action
 ):
-    words = ["gravity", "max_torque", *(name for name in NAMES if name != "link_length_1")]
+    parameters = ["gravity", "max_torque", *(name for name in NAMES if name != "link_length_1")]
     nominal = AcrobotParams()
     params = nominal._replace(
-        **{name: f * getattr(nominal, name) for name, f in zip(words, factors, strict=True)}
+        **{name: f * getattr(nominal, name) for name, f in zip(parameters, factors, strict=True)}
     )
     env = environment(params)
     replace_constant(env, "_dsdt", 9.8, params.gravity)

@@ -84,13 +84,13 @@ def test_shapes_and_dtypes_are_kept_under_vmap(cls, x64):
 def test_clients_are_all_nominal(cls):
     params = cls().clients(3, KEY)
     assert type(params) is type(NOMINAL[cls])
-    for word, value in zip(params, NOMINAL[cls], strict=True):
-        np.testing.assert_array_equal(word, np.full(3, value, np.float32))
+    for parameter, value in zip(params, NOMINAL[cls], strict=True):
+        np.testing.assert_array_equal(parameter, np.full(3, value, np.float32))
     with pytest.raises(UserError, match="at least one client, not 0"):
         cls().clients(0, KEY)
 
 
-# What a word needs beside it to be seen: a limit or a goal that random actions come past.
+# What a parameter needs beside it to be seen: a limit or a goal that random actions come past.
 BESIDE = {
     "goal_position": {"initial_low": 0.35, "initial_high": 0.4, "goal_velocity": -0.05},
     "goal_velocity": {"initial_low": 0.5, "initial_high": 0.55},
@@ -102,11 +102,12 @@ OTHER = {"goal_position": 0.3, "goal_velocity": 0.06, "goal_height": 0.0, "link_
 
 
 @pytest.mark.parametrize(
-    ("cls", "word"), [(cls, word) for cls in NOMINAL for word in NOMINAL[cls]._fields]
+    ("cls", "parameter"),
+    [(cls, parameter) for cls in NOMINAL for parameter in NOMINAL[cls]._fields],
 )
-def test_every_word_changes_a_trajectory(cls, word):
-    params = NOMINAL[cls]._replace(**BESIDE.get(word, {}))
-    other = params._replace(**{word: OTHER.get(word, 1.3 * getattr(params, word))})
+def test_every_word_changes_a_trajectory(cls, parameter):
+    params = NOMINAL[cls]._replace(**BESIDE.get(parameter, {}))
+    other = params._replace(**{parameter: OTHER.get(parameter, 1.3 * getattr(params, parameter))})
     one, two = (play(cls, as_arrays(each), 60) for each in (params, other))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((one, two)))
     assert any(

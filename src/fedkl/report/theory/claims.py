@@ -27,12 +27,12 @@ _CLASSES = {
 
 
 def of_the_paper(claim: Claim) -> bool:
-    """Whether the paper makes a claim; the others are ours, or answer a question it leaves."""
+    """Return True if the paper makes a claim; the others are ours or answer its questions."""
     return claim.source not in ("ours", "its converse")
 
 
 def tightness(result: Result) -> tuple[float, float, float, float]:
-    """The least penalty over gap, its 5 % quantile, its median and its 95 % quantile."""
+    """Return the least penalty over gap, its 5 % quantile, its median and its 95 % quantile."""
     least, low, middle, high = np.quantile(result.looseness, [0.0, 0.05, 0.5, 0.95])
     return float(least), float(low), float(middle), float(high)
 
@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many of the claims hold, in a phrase: "7 hold and 2 are false"."""
+    """Count the claims by outcome, in a phrase: "7 hold and 2 are false"."""
     counts = Counter(result.outcome for result in results)
     if len(counts) == 1 and len(results) > 1:
         return f"all {_WORDS[next(iter(counts))][1]}"
@@ -57,7 +57,7 @@ def tally(results: Sequence[Result]) -> str:
 
 
 def by_name(results: Sequence[Result]) -> str:
-    """What became of each claim, by its source: "Theorem 1 holds and Corollary 1 is false"."""
+    """List the outcomes of claims by source: "Theorem 1 holds and Corollary 1 is false"."""
     phrases = []
     for outcome, words in _WORDS.items():
         names = [result.claim.source for result in results if result.outcome == outcome]
@@ -67,13 +67,14 @@ def by_name(results: Sequence[Result]) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence as a list: "a, b and c"."""
+    """Join parts of a sentence as a list: "a, b and c"."""
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def main_results(results: Sequence[Result]) -> list[Result]:
-    """The theorems and corollaries of the paper's text; Corollary 3 is a tool of its appendix."""
+    """Return the theorems and corollaries of the paper's text, without Corollary 3, a tool of its
+    appendix."""
     return [r for r in results if re.fullmatch(r"Theorem \d|Corollary [12]", r.claim.source)]
 
 
@@ -94,7 +95,7 @@ _SYMBOLS = {
     "h_n": "the bound of agent n in Algorithm 1, eq. 22; h2_n is ours, of second order",
     "K_n, H_n": "the constants of Lemmas 6 and 7, as docs/theory.md gives them",
 }
-"""What the letters in the statements are."""
+"""Meanings of the letters in the statements."""
 
 
 def _symbols() -> Html:
@@ -103,7 +104,7 @@ def _symbols() -> Html:
 
 
 def claims(results: Sequence[Result]) -> str:
-    """The main results one by one, and the other claims in tables that unfold."""
+    """Return the main results one by one, and the other claims in tables that unfold."""
     main = main_results(results)
     cards = "\n".join(f"<li>{_card(result)}</li>" for result in main)
     paper = [r for r in results if r not in main and r.claim.source != "ours"]
@@ -129,7 +130,7 @@ def claims(results: Sequence[Result]) -> str:
 
 
 def _card(result: Result) -> Html:
-    """A main result: its name and verdict, what it says, and how often that was checked."""
+    """Return a main result: its name and verdict, what it says, and how often that was checked."""
     checks = f"{result.checks:,} checks, {_violations(result)}"
     if result.tightest is not None:
         least, middle = _ratio(result.tightest), _ratio(result.typical)
@@ -160,7 +161,7 @@ def _table(results: Sequence[Result]) -> Html:
 
 
 def _row(result: Result, header: Sequence[str]) -> str:
-    """A row whose numbers carry their names, for screens too narrow for a table."""
+    """Return a row whose numbers carry their names, for screens too narrow for a table."""
     claim = result.claim
     seed = "" if result.counterexample is None else f"<small>seed {result.counterexample}</small>"
     cells = [

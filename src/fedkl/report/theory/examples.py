@@ -41,7 +41,8 @@ class Example:
 
 
 def examples(results: Sequence[Result], seed: int) -> list[Example]:
-    """All counterexamples; those that claims are refuted by stand for the smallest seed found.
+    """Return all counterexamples; those that claims are refuted by stand for the smallest seed
+    found.
 
     Args:
         results: of the claims.
@@ -207,7 +208,7 @@ def _frobenius(result: Result) -> Example | None:
 
 
 def _clearest(result: Result, sample: Sample, excess: FloatArray) -> tuple[int, ...]:
-    """The index [1, D, N] of the case that refutes a claim by the most; the first of equals."""
+    """Return the index [1, D, N] of the case that refutes a claim by the most."""
     finding = result.claim.check(sample)
     refuted = np.where(finding.violated & finding.applies, excess, -np.inf)
     return tuple(int(i) for i in np.unravel_index(refuted.argmax(), refuted.shape))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkl.report.pictures import Drawing, Picture, matplotlib_style, rendered
-from fedkl.report.plotting import canvas, label_axes
+from fedkl.report.lines import canvas, label_axes
+from fedkl.report.pictures import Drawing, Picture, Trace, matplotlib_style, rendered
 from fedkl.report.style import (
     BLACK,
     BLUE,
@@ -25,7 +25,6 @@ from fedkl.report.style import (
 )
 from fedkl.report.table import minus
 from fedkl.report.theory.claims import THRESHOLD, of_the_paper, tightness
-from fedkl.report.values import Trace
 from fedkl.tabular.claims import VACUOUS_FROM
 from fedkl.tabular.studies import ALIKE, Improvement, Movement, Setting, Slopes, Studies
 from fedkl.tabular.verification import Result
@@ -39,7 +38,7 @@ _LEAST_RATIO = 0.01  # what is further left in the figure of Corollary 1 is all 
 
 @dataclass(frozen=True)
 class _Line:
-    """How an algorithm is drawn, the same in every figure."""
+    """The line of an algorithm, the same in every figure."""
 
     label: str
     colour: str
@@ -48,7 +47,7 @@ class _Line:
 
     @property
     def style(self) -> dict[str, Any]:
-        """What matplotlib wants to know."""
+        """Arguments of matplotlib's `plot`."""
         return {"label": self.label, "color": self.colour, "ls": self.dashes, "lw": self.width}
 
 
@@ -67,7 +66,7 @@ _LINES = {
 
 
 def draw_theory(results: Sequence[Result], studies: Studies) -> dict[str, Picture]:
-    """Draws every figure of the page; names begin with `theory_`."""
+    """Draw every figure of the page; names begin with `theory_`."""
     with matplotlib_style():
         drawings = {f"theory_movement_{m.setting.name}": _movement(m) for m in studies.movements}
         for found in studies.improvements:
@@ -98,7 +97,7 @@ def _movement(found: Movement) -> Drawing:
             "ones (1/2) provably leave no agent a step to make."
         )
     elif not found.shares["paper"].any():
-        agents += " With the paper's objective nobody moves at any of these discounts."
+        agents += " With the paper's objective no agent moves at any of these discounts."
     else:
         last = found.gammas[found.shares["paper"] > 0].max()
         agents += f" With the paper's objective the last agents move at gamma = {last:g}."
@@ -208,7 +207,7 @@ def _log_x(axes: Axes) -> None:
 
 
 def _power_of_ten(value: float) -> str:
-    """A tick's label: plain up to a thousand, then a power."""
+    """Return a tick's label: plain up to a thousand, then a power."""
     if value < 1e4:
         return f"{value:g}"
     return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)

@@ -1,4 +1,4 @@
-"""The figure-eight for everybody: a PettingZoo parallel environment.
+"""The figure-eight as a PettingZoo parallel environment.
 
 SUMO holds one simulation in a process, so every environment has a process of its own; any number
 of them can be used side by side.
@@ -82,26 +82,26 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         self._time = 0
 
     def observation_space(self, agent: str) -> spaces.Box:
-        """The same for all."""
+        """Return the space, the same for all agents."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Box:
-        """The same for all."""
+        """Return the space, the same for all agents."""
         return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
-        """Puts every vehicle to its start, at rest. The same seed gives the same episode."""
+        """Put every vehicle to its start, at rest. The same seed gives the same episode."""
         if seed is not None or self._random is None:
             self._random = np.random.default_rng(seed)
-        words = tuple(int(word) for word in self._random.integers(2**32, size=4))
+        key_data = tuple(int(word) for word in self._random.integers(2**32, size=4))
         if self._worker is None:
             self._worker = Worker()
             self._ask("open", tuple(self._recipe))
         self.agents = list(self.possible_agents)
         self._time = 0
-        observation = self._ask("reset", Seed(words))
+        observation = self._ask("reset", Seed(key_data))
         return self._each(observation), {agent: {} for agent in self.agents}
 
     def step(
@@ -113,7 +113,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Every agent accelerates for 0.1 s."""
+        """Let every agent accelerate for 0.1 s."""
         if not self.agents:
             return {}, {}, {}, {}, {}
         stacked = np.stack([np.reshape(actions[agent], 1) for agent in self.possible_agents])
@@ -123,17 +123,17 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         truncated = self._time >= self._horizon and not terminated
         if terminated or truncated:
             self.agents = []
-        everybody = self.possible_agents
+        agents = self.possible_agents
         return (
             self._each(step.observation),
-            dict.fromkeys(everybody, float(step.reward)),
-            dict.fromkeys(everybody, terminated),
-            dict.fromkeys(everybody, truncated),
-            {agent: {} for agent in everybody},
+            dict.fromkeys(agents, float(step.reward)),
+            dict.fromkeys(agents, terminated),
+            dict.fromkeys(agents, truncated),
+            {agent: {} for agent in agents},
         )
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The road and the vehicles from above; needs the extra `video`."""
+        """Draw the road and the vehicles from above; needs the extra `video`."""
         if self.render_mode is None:
             return None
         if self._picture is None:
@@ -144,7 +144,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         return self._picture.draw(x, speeds, caption)
 
     def close(self) -> None:
-        """Ends the simulator's process."""
+        """End the simulator's process."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -155,7 +155,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
         try:
             return self._worker.ask(what, argument)
         except BaseException:
-            # Whatever it is, Ctrl-C too: an answer may be on its way that nobody will ask for. The
+            # Whatever it is, Ctrl-C too: an answer may be on its way that is never read. The
             # next reset starts another process.
             self.close()
             raise

@@ -40,7 +40,7 @@ class Lane:
 
     edge: str
     start: float
-    """Where it starts, in metres along the loop."""
+    """Its start, in metres along the loop."""
     length: float
     internal: bool
     """Whether it lies inside a junction."""
@@ -61,11 +61,11 @@ class Network:
         return self.lanes[-1].start + self.lanes[-1].length
 
     def coordinate(self, edge: str, position: float) -> float:
-        """Metres along the loop of a position on an edge."""
+        """Return the metres along the loop of a position on an edge."""
         return next(lane.start for lane in self.lanes if lane.edge == edge) + position
 
     def points(self, x: float | Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n 2"]:
-        """Where in the plane the coordinates along the loop lie."""
+        """Return the points of the plane at coordinates along the loop."""
         at, points = self._polyline
         x = np.mod(x, self.length)
         return np.stack([np.interp(x, at, points[:, i]) for i in (0, 1)], axis=-1)
@@ -83,7 +83,7 @@ class Network:
 
 
 def figure_eight() -> Network:
-    """The network of the paper's Experiment 2, made once and kept in the cache folder."""
+    """Return the network of the paper's Experiment 2, made once and kept in the cache folder."""
     path = _cached()
     if path.is_file():
         try:
@@ -97,7 +97,7 @@ def figure_eight() -> Network:
 
 
 def read(path: Path | str) -> Network:
-    """The loop in a network file.
+    """Read the loop from a network file.
 
     Raises:
         UserError: it is not a SUMO network, or has not the edges of a figure-eight.
@@ -149,7 +149,7 @@ def _sumo_version() -> str:
 
 
 def _description() -> dict[str, str]:
-    """The files that netconvert makes a network of, by the option they are given with."""
+    """Return the files that netconvert makes a network of, by the option they are given with."""
     ends = {
         "center": (0.0, 0.0),
         "right": (RADIUS, 0.0),
@@ -193,7 +193,7 @@ def _edge(
     x: Float[np.ndarray, " p"] | None = None,
     y: Float[np.ndarray, " p"] | None = None,
 ) -> str:
-    """One edge; x and y are the points of its shape in radii, None for a straight one."""
+    """Return one edge; x and y are the points of its shape in radii, None for a straight one."""
     shape = ""
     if x is not None and y is not None:
         points = " ".join(f"{RADIUS * a:.6f},{RADIUS * b:.6f}" for a, b in zip(x, y, strict=True))

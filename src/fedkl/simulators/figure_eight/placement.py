@@ -1,4 +1,4 @@
-"""Who drives which vehicle, and where the vehicles start."""
+"""Placements: the driver of each vehicle, and where the vehicles start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STARTS = (
 
 
 def check(placement: str) -> None:
-    """Refuses what is not a placement of 14 vehicles with at least one autonomous one.
+    """Refuse all but a placement of 14 vehicles with at least one autonomous one.
 
     Raises:
         UserError: says what is wrong.
@@ -51,11 +51,11 @@ def check(placement: str) -> None:
             f"not {len(placement)}"
         )
     if "r" not in placement:
-        raise UserError("world.placement has no autonomous vehicle (r), so nobody would learn")
+        raise UserError("world.placement has no autonomous vehicle (r), so no agent would learn")
 
 
 def autonomous(placement: str) -> list[int]:
-    """The numbers of the autonomous vehicles.
+    """Return the numbers of the autonomous vehicles.
 
     Example:
         >>> autonomous("hrhhrrhrhhhrrr")

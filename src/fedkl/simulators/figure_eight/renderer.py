@@ -1,4 +1,4 @@
-"""How the figure-eight looks from above.
+"""The figure-eight drawn from above.
 
 A car's colour is its speed. Who drives it is told without colour: an autonomous vehicle has a
 thick outline and a white dot on its roof.
@@ -14,7 +14,7 @@ from fedkl.simulators.figure_eight.network import Network
 from fedkl.simulators.figure_eight.simulation import CAR_LENGTH
 
 TOP_SPEED = 15.0
-"""Metres per second at the bright end of the colours; whoever is faster looks the same."""
+"""Metres per second at the bright end of the colours; faster vehicles look the same."""
 
 _SIZE = 640
 _MARGIN = 5.0
@@ -57,7 +57,7 @@ class FigureEightPicture:
         self._draw_legend()
 
     def draw(self, x: ArrayLike, speeds: ArrayLike, caption: str = "") -> Frame:
-        """One frame.
+        """Draw one frame.
 
         Args:
             x: where each vehicle's front bumper is, in metres along the loop.
@@ -72,12 +72,12 @@ class FigureEightPicture:
         headings = fronts - self._network.points(np.asarray(x) - CAR_LENGTH)
         cars = zip(self._placement, fronts, headings, np.asarray(speeds), strict=True)
         for driver, front, heading, speed in cars:
-            _draw_car(canvas, driver, front, heading, speed_colour(speed))
+            _draw_car(canvas, driver, front, heading, speed_colour(float(speed)))
         canvas.text(self._at(0.03, 0.97), caption, 18, anchor="la")
         return canvas.image()
 
     def _at(self, across: float, up: float) -> NDArray[np.float64]:
-        """The point of the plane at a fraction of the picture's width and height."""
+        """Return the point of the plane at a fraction of the picture's width and height."""
         return self._corner + self._side * np.array([across, up])
 
     def _draw_road(self, loop: NDArray[np.float64]) -> None:
@@ -116,7 +116,7 @@ class FigureEightPicture:
 
 
 def speed_colour(speed: float) -> Colour:
-    """The colour of a car.
+    """Return the colour of a car.
 
     Example:
         >>> speed_colour(0.0), speed_colour(99.0)
@@ -129,7 +129,7 @@ def speed_colour(speed: float) -> Colour:
 
 
 def _axes(heading: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The directions ahead and to the left."""
+    """Return the directions ahead and to the left."""
     ahead = heading / np.linalg.norm(heading)
     return ahead, np.array([-ahead[1], ahead[0]])
 
@@ -141,7 +141,7 @@ def _draw_car(
     heading: NDArray[np.float64],
     colour: Colour,
 ) -> None:
-    """A car whose front bumper is at a point."""
+    """Draw a car whose front bumper is at a point."""
     ahead, _ = _axes(heading)
     autonomous = driver == "r"
     edge = 0.5 if autonomous else 0.2

@@ -54,7 +54,7 @@ class Simulation:
     """The road and its vehicles. SUMO holds one simulation in a process.
 
     A step: humans accelerate by their driver model with noise, autonomous vehicles as they are
-    told, and SUMO moves everybody for 0.1 s. The reward, which all agents share, is 1 when every
+    told, and SUMO moves all vehicles for 0.1 s. The reward, which all agents share, is 1 when every
     vehicle drives 20 m/s, and 0 after a crash, which ends the episode.
 
     Attributes:
@@ -116,9 +116,9 @@ class Simulation:
         self._start_sumo(math.ceil(horizon * STEP * _TOP_SPEED / self._length) + 2)
 
     def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "n 6"]:
-        """Puts every vehicle to its start, at rest; clients share the road, so without params."""
+        """Put every vehicle to its start, at rest; clients share the road, so without params."""
         vehicle = self._sumo.vehicle
-        # After a crash, whoever is being teleported is not on the road.
+        # After a crash, a vehicle that is being teleported is not on the road.
         for name in (*vehicle.getIDList(), *vehicle.getTeleportingIDList()):
             vehicle.remove(name)
         self._sumo.simulationStep()
@@ -136,7 +136,7 @@ class Simulation:
         return self._observe()
 
     def step(self, actions: Float[np.ndarray, "n 1"]) -> Step:
-        """Accelerates every vehicle for 0.1 s; `actions` in m/s^2 are clipped to [-3, 3]."""
+        """Accelerate every vehicle for 0.1 s; `actions` in m/s^2 are clipped to [-3, 3]."""
         gain, crashed = self._drive(actions[:, 0].tolist())
         return Step(self._observe(), gain, crashed)
 
@@ -147,13 +147,13 @@ class Simulation:
         actions: Float[np.ndarray, "n 1 1"],
         following: Float[np.ndarray, "n 1 6"],
     ) -> Outcomes:
-        """The same in the only column that a process can have; it saves some copies."""
+        """Return the same in the only column that a process can have; it saves some copies."""
         gain, crashed = self._drive(actions[:, 0, 0].tolist())
         self._observe(following[:, 0])
         return Outcomes([gain], [(0, True, False)] if crashed else [])
 
     def _drive(self, accelerations: list[float]) -> tuple[float, bool]:
-        """A step of everybody: its reward, and whether it ended in a crash."""
+        """Step all vehicles; return the reward, and True if it ended in a crash."""
         # Fourteen vehicles are too few for NumPy to pay, and enough for every call to count.
         speeds, x, slow_down, length = self.speeds, self.x, self._slow_down, self._length
         ends, clear_until = self._ends, self._clear_until
@@ -199,17 +199,17 @@ class Simulation:
         return reward(speeds), False
 
     def picture(self) -> Float[np.ndarray, " 28"]:
-        """Every vehicle's x, then every vehicle's speed."""
+        """Return every vehicle's x, then every vehicle's speed."""
         return np.array(self.x + self.speeds, np.float32)
 
     def close(self) -> None:
-        """Ends SUMO's simulation, so that the process can have another."""
+        """End SUMO's simulation, so that the process can have another."""
         self._sumo.close()
 
     def _leader_beyond(self, name: str) -> tuple[float, float]:
         """Gap and speed of whom SUMO sees ahead, beyond the crossing or on the crossing road.
 
-        Nobody within sight is as good as somebody infinitely far away.
+        No vehicle within sight is as good as one infinitely far away.
         """
         leader = self._leader(name, _SIGHT)
         if not leader or not leader[0]:
@@ -255,7 +255,8 @@ class Simulation:
 
 
 def checked_network(network: str) -> Path:
-    """The network file that a simulation drives on: the one given, or else the generated one.
+    """Return the network file that a simulation drives on: the one given, or else the generated
+    one.
 
     Raises:
         UserError: SUMO is missing, the file is not the network of a figure-eight, or its edges are
@@ -275,7 +276,7 @@ def checked_network(network: str) -> Path:
 
 
 def reward(speeds: list[float]) -> float:
-    """How near all vehicles are to 20 m/s: 1 if all drive it, 0 if all stand (or worse).
+    """Return the reward: 1 if all vehicles drive 20 m/s, 0 if all stand (or worse).
 
     Example:
         >>> reward([5.0] * 14)
@@ -285,9 +286,9 @@ def reward(speeds: list[float]) -> float:
 
 
 def _crossings_ahead(network: networks.Network) -> list[float]:
-    """Of each lane, where along the loop the next crossing begins; 0 inside of junctions.
+    """Return where along the loop the next crossing begins, for each lane; 0 inside of junctions.
 
-    Whoever is ahead and nearer than that is the leader: nothing can come in between. The last lanes
+    A vehicle ahead and nearer than that is the leader: nothing can come in between. The last lanes
     look across the start of the loop.
     """
     entries = [
@@ -301,14 +302,14 @@ def _crossings_ahead(network: networks.Network) -> list[float]:
 
 
 def _picker(numbers: Sequence[int]) -> Callable[[list[float]], tuple[float, ...]]:
-    """What takes these entries of a list, in this order."""
+    """Return a function that takes these entries of a list, in this order."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple(values[i] for i in numbers)
 
 
 def _rows_of_noise(random: np.random.Generator, width: int) -> Iterator[list[float]]:
-    """The noise on human accelerations, a row for each step."""
+    """Yield the noise on human accelerations, a row for each step."""
     while True:
         yield from (random.standard_normal((_ROWS, width)) * _NOISE).tolist()
 

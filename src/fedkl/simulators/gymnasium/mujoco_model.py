@@ -19,49 +19,52 @@ class Model:
         """
         self._env = env
         self._before: dict[str, np.ndarray] = {}
-        """What was changed, as it was before."""
+        """Changed arrays as they were before."""
         self._gravity = float(np.linalg.norm(env.model.opt.gravity))
 
-    def words(self) -> dict[str, Quantity]:
+    def parameters(self) -> dict[str, Quantity]:
         """Those that act in this model."""
         model = self._env.model
         factor = "what {} are multiplied by"
-        words = {"mass": Quantity(1.0, factor.format("all masses and inertias"), SMALL)}
+        parameters = {"mass": Quantity(1.0, factor.format("all masses and inertias"), SMALL)}
         if self._falls():
-            words["gravity"] = Quantity(self._gravity, "in m/s²", 0.0)
+            parameters["gravity"] = Quantity(self._gravity, "in m/s²", 0.0)
         if self._touches():
-            words["friction"] = Quantity(1.0, factor.format("the frictions of all surfaces"), 0.0)
+            parameters["friction"] = Quantity(
+                1.0, factor.format("the frictions of all surfaces"), 0.0
+            )
         if (model.dof_damping != 0).any():
-            words["damping"] = Quantity(1.0, factor.format("the dampings of all joints"), 0.0)
+            parameters["damping"] = Quantity(1.0, factor.format("the dampings of all joints"), 0.0)
         if model.nu:
-            words["strength"] = Quantity(1.0, factor.format("the gears of all motors"), 0.0)
-        return words
+            parameters["strength"] = Quantity(1.0, factor.format("the gears of all motors"), 0.0)
+        return parameters
 
     def nominal(self, name: str) -> Any:
-        """An array or number of the model as it was made, such as `opt.timestep`; None: no such."""
+        """Return an array or number of the model as it was made, such as `opt.timestep`; None: no
+        such."""
         found = self._before.get(name)
         return self._read(name) if found is None else found
 
     def rewrite(self, name: str) -> None:
-        """Writes an array or number of the model as it is; raises what writing another would."""
+        """Write an array or number of the model as it is; raise whatever writing another would."""
         self._write(name, np.array(self._read(name)))
 
     def apply(self, params: Mapping[str, Any]) -> None:
-        """Makes the model what these params say; whatever they do not name is as it was made."""
+        """Set the model to these params; all that they do not name is as it was made."""
         changed = bool(self._before)
         for name, before in self._before.items():
             self._write(name, before)
         self._before = {}
         if "gravity" in params and self._gravity:
             self._scale("opt.gravity", float(params["gravity"]) / self._gravity)
-        for word, arrays in (
+        for parameter, arrays in (
             ("mass", ("body_mass", "body_inertia")),
             ("friction", ("geom_friction", "pair_friction")),
             ("damping", ("dof_damping",)),
             ("strength", ("actuator_gear",)),
         ):
-            for array in arrays if word in params else ():
-                self._scale(array, float(params[word]))
+            for array in arrays if parameter in params else ():
+                self._scale(array, float(params[parameter]))
         for name, value in params.items():
             if name.startswith("model."):
                 path = name.removeprefix("model.")
@@ -70,7 +73,8 @@ class Model:
             self._settle()
 
     def _settle(self) -> None:
-        """Computes what MuJoCo has computed from masses and lengths when it made the model."""
+        """Compute again the values that MuJoCo derived from masses and lengths when it made the
+        model."""
         import mujoco
 
         model = self._env.model
@@ -105,7 +109,7 @@ class Model:
         return owner, last
 
     def _falls(self) -> bool:
-        """Whether gravity moves anything: in an arm that turns in a plane it does not."""
+        """Return True if gravity moves anything: in an arm that turns in a plane it does not."""
         import mujoco
 
         model, data = self._env.model, mujoco.MjData(self._env.model)
@@ -121,7 +125,7 @@ class Model:
         return bool(np.abs(bias[1] - bias[0]).max(initial=0.0) > 1e-9)
 
     def _touches(self) -> bool:
-        """Whether there are surfaces that can rub against each other."""
+        """Return True if there are surfaces that can rub against each other."""
         model = self._env.model
         if model.npair:
             return True

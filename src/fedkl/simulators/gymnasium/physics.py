@@ -1,8 +1,8 @@
-"""What can be changed in an environment, by words: gravity, masses, friction and the like.
+"""Parameters of environments: gravity, masses, friction and the like.
 
-Every word that is offered acts. Some that one might expect do nothing in Gymnasium, which has the
-number in its code, or keeps what it once computed from it; they are not offered, or what was
-computed is computed again.
+Every parameter that is offered acts. Some that one might expect do nothing in Gymnasium, which has
+the number in its code, or keeps a value once computed from it; they are not offered, or the value
+is computed again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fedkl.simulators.gymnasium.quantities import SMALL, Quantity, quantity_of
 
 
 class Attribute(NamedTuple):
-    """A word that is an attribute of the environment."""
+    """A parameter that is an attribute of the environment."""
 
-    word: str
+    parameter: str
     name: str
     help: str
     low: float = -math.inf
@@ -29,7 +29,7 @@ class Attribute(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Environments that have the same words."""
+    """Environments that have the same parameters."""
 
     attributes: Sequence[Attribute]
     derive: Callable[[Any], None] = lambda env: None
@@ -101,7 +101,7 @@ _STRENGTH = Quantity(1.0, "of the motor: what the torques of all actions are mul
 
 
 class Physics:
-    """The words of one environment, and what they are when nobody changes them."""
+    """The parameters of one environment, and their nominal values."""
 
     def __init__(self, env: Any) -> None:
         """Args:
@@ -116,11 +116,11 @@ class Physics:
         self._raw: dict[str, Any] = {}
         """Attributes that were changed, as they were before."""
         self._torques = list(env.AVAIL_TORQUE) if self._class == "AcrobotEnv" else None
-        self.words = self._words()
+        self.parameters = self._parameters()
 
-    def _words(self) -> dict[str, Quantity]:
+    def _parameters(self) -> dict[str, Quantity]:
         result = {
-            a.word: Quantity(float(getattr(self._env, a.name)), a.help, a.low, a.high)
+            a.parameter: Quantity(float(getattr(self._env, a.name)), a.help, a.low, a.high)
             for a in self._kind.attributes
         }
         if self._torques is not None:
@@ -128,12 +128,12 @@ class Physics:
         if self._lander:
             result |= _LANDER
         if self._model is not None:
-            result |= self._model.words()
+            result |= self._model.parameters()
         return result
 
     def raw(self, name: str) -> Quantity | None:
-        """What a raw name stands for; None if the environment has no number of that name that can
-        be set."""
+        """Return the quantity of a raw name; None if the environment has no such number that can be
+        set."""
         kind, _, rest = name.partition(".")
         if kind == "make":
             return self._argument(rest)
@@ -148,7 +148,7 @@ class Physics:
         return None
 
     def _argument(self, name: str) -> Quantity | None:
-        """An argument of the constructor: what it was given, or else the default."""
+        """Return an argument of the constructor: what it was given, or else the default."""
         there = inspect.signature(type(self._env).__init__).parameters
         if name not in there:
             return None
@@ -157,11 +157,12 @@ class Physics:
         given = quantity_of(getattr(self._env.spec, "kwargs", {}).get(name), help)
         if given is None or default is None:
             return given or default
-        # Somebody may have written 3 for 3.0, here or there.
+        # A user may have written 3 for 3.0, here or there.
         return given._replace(whole=given.whole and default.whole)
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What these params say to the constructor: such an environment has to be made anew."""
+        """Return the constructor's arguments in these params: such an environment has to be made
+        anew."""
         result: dict[str, Any] = {}
         for name, value in params.items():
             if name.startswith("make."):
@@ -177,13 +178,13 @@ class Physics:
         return result
 
     def apply(self, params: Mapping[str, Any]) -> None:
-        """Makes the environment what these params say; whatever they do not name is nominal."""
+        """Set the environment to these params; all that they do not name is nominal."""
         for name, before in self._raw.items():
             setattr(self._env, name, before)
         self._raw = {}
         for attribute in self._kind.attributes:
-            nominal = self.words[attribute.word].nominal
-            setattr(self._env, attribute.name, float(params.get(attribute.word, nominal)))
+            nominal = self.parameters[attribute.parameter].nominal
+            setattr(self._env, attribute.name, float(params.get(attribute.parameter, nominal)))
         if self._torques is not None:
             strength = float(params.get("max_torque", 1.0))
             self._env.AVAIL_TORQUE = [strength * torque for torque in self._torques]
@@ -206,7 +207,7 @@ class Physics:
 
 
 def _works(write: Callable[[], None]) -> bool:
-    """Whether something can be written; an environment may refuse in any way that it likes."""
+    """Return True if a write succeeds; an environment may refuse in any way that it likes."""
     try:
         write()
     except Exception:
@@ -215,7 +216,7 @@ def _works(write: Callable[[], None]) -> bool:
 
 
 def _like(before: Any, value: np.ndarray) -> Any:
-    """A value of the kind that was there before."""
+    """Return a value of the kind that was there before."""
     if isinstance(before, np.ndarray):
         return value.astype(before.dtype)
     if isinstance(before, list | tuple):

@@ -1,4 +1,4 @@
-"""What a word of an environment stands for."""
+"""Quantities of an environment that a parameter may set."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ SMALL = 1e-3
 
 
 RAW = ("make.", "attribute.", "model.")
-"""What the names of things begin with that no word is for: arguments of the environment's
-constructor, its attributes, and arrays of its MuJoCo model."""
+"""Prefixes of raw names: arguments of the environment's constructor, its attributes, and arrays of
+its MuJoCo model, which no parameter is for."""
 
 
 class Quantity(NamedTuple):
     """Something in an environment that may be changed."""
 
     nominal: float | tuple[float, ...]
-    """What it is where nobody changes it."""
+    """Its value as the environment is made."""
     help: str
     low: float = -math.inf
     high: float = math.inf
@@ -30,7 +30,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_of(value: Any, help: str) -> Quantity | None:
-    """A number or an array of numbers as it is now; None for anything else."""
+    """Return a number or an array of numbers as it is now; None for anything else."""
     try:
         array = np.asarray(value)
     except ValueError:  # a list of lists of different lengths

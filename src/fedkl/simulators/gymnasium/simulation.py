@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple, SupportsFloat
@@ -11,18 +12,16 @@ from jaxtyping import Float, Int, Shaped
 from numpy import vdot
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.base import Outcomes, Seed, Step, step_each
-from fedkl.simulators.failures import failed
-from fedkl.simulators.gymnasium import making
-from fedkl.simulators.gymnasium.distortion import WORDS, Distortion
-from fedkl.simulators.gymnasium.initial import Initial
+from fedkl.simulators.base import Outcomes, Seed, Step, environment_error, step_each
+from fedkl.simulators.gymnasium import registration
+from fedkl.simulators.gymnasium.initial_state import InitialState
 from fedkl.simulators.gymnasium.physics import Physics
 from fedkl.simulators.gymnasium.quantities import Quantity
-from fedkl.simulators.spaces import Box, Numbers, Sight, acting, actions_of
+from fedkl.simulators.spaces import Box, Numbers, ObservationFlattener, actions_of, actuator_of
 
 
 class Facts(NamedTuple):
-    """What a world must know of its environment."""
+    """Spaces, limit and parameters of an environment."""
 
     observation_size: int
     actions: Box | Numbers
@@ -30,34 +29,36 @@ class Facts(NamedTuple):
     """Steps in an episode; None: Gymnasium sets no limit."""
     clean: bool
     """Whether it is known that an environment may be used again, and never truncates by itself."""
-    words: dict[str, Quantity]
+    parameters: dict[str, Quantity]
     unseen: tuple[str, ...] = ()
-    """What would be words, were there no wrappers: they would not see what these change."""
+    """Parameters that wrappers rule out, because they would not see what these change."""
 
 
 def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
-    """Makes an environment once, and looks at it.
+    """Make an environment once, and read its spaces and parameters.
 
     Args:
         id: as Gymnasium registered it.
         arguments: of its constructor.
-        raw: names of things in it that no word is for (`quantities.RAW`); those that it does not
+        raw: names of quantities that no parameter is for (`quantities.RAW`); those that it does not
             have are left out.
 
     Raises:
         UserError: there is none, it cannot be made here, or its spaces are not for us.
     """
-    spec = making.find(id)
-    env = making.make(spec, arguments)
+    spec = registration.find(id)
+    env = registration.make(spec, arguments)
     who = f"world.id: the environment {spec.id}"
-    size = Sight(env.observation_space, who).size
+    size = ObservationFlattener(env.observation_space, who).size
     actions = actions_of(env.action_space, who)
-    physics, initial = Physics(env.unwrapped), Initial(env.unwrapped)
-    words = physics.words | initial.words
-    words |= {name: found for name in raw if (found := physics.raw(name)) is not None}
+    physics, initial = Physics(env.unwrapped), InitialState(env.unwrapped)
+    parameters = physics.parameters | initial.parameters
+    parameters |= {name: found for name in raw if (found := physics.raw(name)) is not None}
     unseen = initial.placed if env is not env.unwrapped else ()
-    words = {name: found for name, found in words.items() if name not in unseen}
-    return Facts(size, actions, spec.max_episode_steps, making.is_clean(spec), words, unseen)
+    parameters = {name: found for name, found in parameters.items() if name not in unseen}
+    return Facts(
+        size, actions, spec.max_episode_steps, registration.is_clean(spec), parameters, unseen
+    )
 
 
 class Environment:
@@ -73,7 +74,7 @@ class Environment:
         Raises:
             UserError: it cannot be made.
         """
-        self._spec = making.find(id)
+        self._spec = registration.find(id)
         self._who = f"the environment {self._spec.id}"
         self._arguments = dict(arguments or {})
         self._made_with: dict[str, Any] = {}
@@ -83,7 +84,7 @@ class Environment:
         self._make(self._arguments)
 
     def reset(self, seed: Seed, params: Any = None) -> Float[np.ndarray, "1 o"]:
-        """Starts an episode of the client whose row the params are.
+        """Start an episode of the client whose row the params are.
 
         Raises:
             UserError: the environment failed.
@@ -101,7 +102,7 @@ class Environment:
                 assert random is not None
                 observation = self._initial.place(self._params, random)
         except Exception as error:
-            raise failed(self._who, error, self._steps) from error
+            raise environment_error(self._who, error, self._steps) from error
         seen = self._look(observation)
         if self._distortion is not None:
             assert random is not None
@@ -110,7 +111,7 @@ class Environment:
         return seen[None]
 
     def step(self, actions: Float[np.ndarray, "1 a"] | Int[np.ndarray, " 1"]) -> Step:
-        """The agent acts.
+        """Let the agent act.
 
         Raises:
             UserError: the environment failed.
@@ -123,7 +124,7 @@ class Environment:
             observation, reward, terminated, truncated, _ = self._env.step(self._act(action))
             reward = float(reward)
         except Exception as error:
-            raise failed(self._who, error, self._steps) from error
+            raise environment_error(self._who, error, self._steps) from error
         if not isfinite(reward):
             raise self._unpayable(reward)
         seen = self._look(observation)
@@ -138,7 +139,8 @@ class Environment:
         actions: Shaped[np.ndarray, "1 c *a"],
         following: Float[np.ndarray, "1 c o"],
     ) -> Outcomes:
-        """The agent acts in some columns; limits of actions, and finiteness, are seen to at once.
+        """Return the agent acts in some columns; limits of actions, and finiteness, are seen to at
+        once.
 
         Raises:
             UserError: an environment failed.
@@ -157,47 +159,47 @@ class Environment:
                 seen[c] = observation
                 reward = float(reward)
             except Exception as error:
-                raise failed(self._who, error, one._steps) from error
+                raise environment_error(self._who, error, one._steps) from error
             if not isfinite(reward):
                 raise self._unpayable(reward)
             rewards.append(reward)
             if terminated or truncated:
                 ended.append((c, bool(terminated), bool(truncated)))
-        # As in `Sight`, but once for all. A sum of squares is finite only if all numbers are; if it
-        # is not, they may still be.
+        # As in `ObservationFlattener`, but once for all. A sum of squares is finite only if all
+        # numbers are; if it is not, they may still be.
         if not isfinite(vdot(seen, seen)):
             for c in columns:
                 several[c]._look(seen[c])
         return outcomes
 
     def picture(self) -> Float[np.ndarray, " 0"]:
-        """Nothing: there is no artist."""
+        """Return nothing: there is no renderer."""
         return np.zeros(0, np.float32)
 
     def _look(self, observation: Any) -> Float[np.ndarray, " o"]:
         try:
             return self._sight(observation)
         except Exception as error:
-            raise failed(self._who, error, self._steps) from error
+            raise environment_error(self._who, error, self._steps) from error
 
     def _unpayable(self, reward: SupportsFloat) -> UserError:
         mistake = UserError(f"{self._who} returned a reward of {reward}")
-        return failed(self._who, mistake, self._steps)
+        return environment_error(self._who, mistake, self._steps)
 
     def _make(self, arguments: dict[str, Any]) -> None:
-        self._env = making.make(self._spec, arguments)
-        making.silence_mujoco()
+        self._env = registration.make(self._spec, arguments)
+        registration.silence_mujoco()
         self._made_with = arguments
         self._bare: Any = self._env.unwrapped
         self._physics = Physics(self._bare)
-        self._initial = Initial(self._bare)
-        self._sight = Sight(self._env.observation_space, self._who)
-        self._act = acting(self._env.action_space, self._who)
+        self._initial = InitialState(self._bare)
+        self._sight = ObservationFlattener(self._env.observation_space, self._who)
+        self._act = actuator_of(self._env.action_space, self._who)
         self._options: dict[str, Any] | None = None
         self._moves = self._draws = False
 
     def _become(self, params: Mapping[str, Any]) -> None:
-        """Makes the environment what a client's params say."""
+        """Set the environment to a client's params."""
         arguments = self._arguments | self._physics.arguments(params)
         if arguments != self._made_with:
             before = self._spaces()
@@ -210,23 +212,71 @@ class Environment:
                     )
         self._physics.apply(params)
         # A motor's limits may be among what was changed.
-        self._act = acting(self._env.action_space, self._who)
+        self._act = actuator_of(self._env.action_space, self._who)
         self._options = self._initial.options(params)
         self._moves = self._initial.moves(params)
-        self._distortion = Distortion(params) if params.keys() & set(WORDS) else None
+        self._distortion = Distortion(params) if params.keys() & set(PARAMETERS) else None
         self._draws = self._moves or self._distortion is not None
 
     def _spaces(self) -> tuple[str, str]:
-        """What must be the same for all clients, in words; limits of actions may differ."""
+        """Return the spaces that all clients must share, as text; limits of actions may differ."""
         actions = actions_of(self._env.action_space, self._who)
         what = "discrete actions" if isinstance(actions, Numbers) else "numbers in an action"
         return f"{self._sight.size} numbers in an observation", f"{actions.size} {what}"
 
     def _cure(self) -> None:
-        """Gives BipedalWalker a new world: contacts of the last episode stay behind in its own."""
+        """Give BipedalWalker a new world: contacts of the last episode stay behind in its own."""
         if type(self._bare).__name__ != "BipedalWalker":
             return
         import Box2D
 
         self._bare._destroy()
         self._bare.world = Box2D.b2World()
+
+
+PARAMETERS = ("action_delay", "action_offset", "action_noise", "observation_noise")
+
+
+class Distortion:
+    """Delay, offset and noise between a policy and its environment.
+
+    Actions come late, then an offset and noise are added to them, as in
+    `fedkl.worlds.distorted`. Until the first action has arrived, zeros act.
+    """
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        """Args:
+        params: a client's row; parameters that it does not have do nothing.
+        """
+        self._delay = int(params.get("action_delay", 0))
+        offset = params.get("action_offset")
+        self._offset = None if offset is None else np.asarray(offset, np.float32)
+        self._action_noise = float(params.get("action_noise", 0.0))
+        self._observation_noise = float(params.get("observation_noise", 0.0))
+        self._waiting: deque[Any] = deque()
+        self._random = np.random.default_rng(0)
+
+    def begin(self, random: np.random.Generator) -> None:
+        """Start an episode, with nothing on its way."""
+        self._random = random
+        self._waiting.clear()
+
+    def acted(self, action: Any) -> Any:
+        """Return the action that reaches the environment."""
+        if self._delay:
+            self._waiting.append(action)
+            late = len(self._waiting) > self._delay
+            action = self._waiting.popleft() if late else np.zeros_like(action)
+        if self._offset is not None:
+            action = action + self._offset
+        if self._action_noise:
+            noise = self._random.standard_normal(action.shape, np.float32)
+            action = action + np.float32(self._action_noise) * noise
+        return action
+
+    def seen(self, observation: Float[np.ndarray, " o"]) -> Float[np.ndarray, " o"]:
+        """Return the observation that the policy sees."""
+        if not self._observation_noise:
+            return observation
+        noise = self._random.standard_normal(observation.shape, np.float32)
+        return observation + np.float32(self._observation_noise) * noise

@@ -1,4 +1,4 @@
-"""What a claim is, and what checking it on a sample finds."""
+"""A claim, and the findings of its check on a sample."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VACUOUS_FROM = 2 - 3**0.5
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found; all arrays begin with the axis of families.
+    """The findings of a check; all arrays begin with the axis of families.
 
     Attributes:
         violated: where the claim does not hold, [F, ...].

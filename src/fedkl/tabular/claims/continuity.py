@@ -86,7 +86,7 @@ def _fixed(sample: Sample) -> FloatArray:
 
 
 def _weighted(at: Exact) -> FloatArray:
-    """How far the sum of rho_n A_n over states may be off, [F, D]."""
+    """The largest rounding error of the sum of rho_n A_n over states, [F, D]."""
     return at.rounding / (1 - at.family.gamma)
 
 
@@ -97,7 +97,7 @@ def _of_level(sample: Sample) -> FloatArray:
 
 
 def _of_objective(sample: Sample) -> FloatArray:
-    """What the constants of h_n make of that, [F, D, n, k]."""
+    """A bound on the rounding error of h_n, [F, D, n, k]."""
     level = _of_level(sample)
     gamma = aligned(sample.at.family.gamma, level)
     return (level + aligned(sample.rounding, level) * gamma / (1 - gamma) ** 2) / (1 - gamma)

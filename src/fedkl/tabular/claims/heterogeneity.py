@@ -6,7 +6,7 @@ import numpy as np
 
 from fedkl.tabular import bounds, constants
 from fedkl.tabular.claims.base import BoolArray, Claim, Finding, implication, inequality
-from fedkl.tabular.counterexamples import alike, shaped
+from fedkl.tabular.counterexamples import identical, shaped
 from fedkl.tabular.distances import frobenius
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.sampling import Sample
@@ -18,7 +18,7 @@ _MARGIN = 1e-8
 
 
 def _alike_means_zero(sample: Sample) -> Finding:
-    at = Exact(alike(sample.at.family), sample.at.policy)
+    at = Exact(identical(sample.at.family), sample.at.policy)
     zero = at.heterogeneity_level <= 1e-9 * (1 + frobenius(at.advantage))
     return implication(np.ones(zero.shape, dtype=bool), zero)
 
@@ -32,7 +32,7 @@ def _different_means_positive(sample: Sample) -> Finding:
 
 
 def _alike_meets_condition(sample: Sample) -> Finding:
-    at = Exact(alike(sample.at.family), sample.at.policy)
+    at = Exact(identical(sample.at.family), sample.at.policy)
     level, potential = at.heterogeneity_level, frobenius(at.advantage)
     return implication(at.largest_advantage > _MARGIN, _clearly_less(level, potential, sample))
 
@@ -51,7 +51,7 @@ def _negative_potential(sample: Sample) -> Finding:
 
 
 def _own_step_improves(sample: Sample) -> BoolArray:
-    """Whether agent n's own small improvement pi (1 + t A_n) raises the global return. [F, D, N]"""
+    """True if agent n's own small improvement pi (1 + t A_n) raises the global return. [F, D, N]"""
     at = sample.at
     t = 0.1 / np.maximum(at.largest_advantage, _MARGIN)
     rise = _along_advantage(at, t).global_return - at.expected_return[..., None]

@@ -15,7 +15,7 @@ from fedkl.tabular.claims.base import (
     implication,
     inequality,
 )
-from fedkl.tabular.counterexamples import alike, without_rewards
+from fedkl.tabular.counterexamples import identical, without_rewards
 from fedkl.tabular.distances import differ, total_variation
 from fedkl.tabular.exact import Exact
 from fedkl.tabular.objectives import Objective
@@ -39,7 +39,7 @@ def _corollary_2_corrected(sample: Sample) -> Finding:
 
 
 def _constants_of_alike(sample: Sample) -> Finding:
-    at = Exact(alike(sample.at.family), sample.at.policy)
+    at = Exact(identical(sample.at.family), sample.at.policy)
     c = constants.paper_constant(at)
     none = constants.alpha(at) <= _SMALL * (1 + at.largest_advantage)
     same = abs(constants.beta(at, c)[..., None] - c) <= _SMALL * c
@@ -47,7 +47,7 @@ def _constants_of_alike(sample: Sample) -> Finding:
 
 
 def _delta_of_alike(sample: Sample) -> Finding:
-    at = Exact(alike(sample.at.family), sample.at.policy)
+    at = Exact(identical(sample.at.family), sample.at.policy)
     c = constants.paper_constant(at)
     positive = constants.delta(at, c) * (1 - at.family.gamma[..., None]) > _SMALL * c
     return implication(at.largest_advantage > _SMALL, positive)

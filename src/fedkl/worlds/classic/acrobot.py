@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fedkl.worlds.base import Discrete, Transition, World, register_world
-from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
-from fedkl.worlds.parameters import About, Word, words_in
+from fedkl.worlds.parameters import SMALL, About, Parameter, Quantity, Scalar, parameters_from
 
 TIMESTEP = 0.2
 MAX_SPEED_1, MAX_SPEED_2 = 4 * math.pi, 9 * math.pi
@@ -42,7 +41,7 @@ class AcrobotParams(NamedTuple):
     initial_bound: Quantity = 0.1
 
 
-WORDS = words_in(
+PARAMETERS = parameters_from(
     AcrobotParams(),
     gravity=About("pulls both links down"),
     link_length_1=About("of the upper link", SMALL),
@@ -84,7 +83,7 @@ class Acrobot(World):
     observation_size: ClassVar[int] = 6
     actions: ClassVar[Discrete] = Discrete(3)
     horizon: ClassVar[int] = 500
-    words: ClassVar[tuple[Word, ...]] = WORDS
+    parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = AcrobotParams
 
     def reset(
@@ -102,7 +101,7 @@ class Acrobot(World):
         action: Int[Array, ""],
         key: PRNGKeyArray,
     ) -> Transition:
-        """Turns the joint for 0.2 s, by one step of the classical Runge-Kutta method."""
+        """Turn the joint for 0.2 s, by one step of the classical Runge-Kutta method."""
         torque = params.max_torque * (action - 1)
         first = _change(params, state, torque)
         second = _change(params, _moved(state, TIMESTEP / 2, first), torque)
@@ -125,7 +124,7 @@ class Acrobot(World):
 
 
 def _change(params: AcrobotParams, state: AcrobotState, torque: Scalar) -> AcrobotState:
-    """The state's derivative.
+    """Return the state's derivative.
 
     The mass matrix is [[m11, m12], [m12, m22]]; what weight and rotation (centrifugal and Coriolis
     forces) do to either joint is on the other side.

@@ -14,8 +14,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fedkl.worlds.base import Discrete, Transition, World, register_world
-from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
-from fedkl.worlds.parameters import INITIAL_STATE, About, Word, words_in
+from fedkl.worlds.parameters import (
+    INITIAL_STATE,
+    SMALL,
+    About,
+    Parameter,
+    Quantity,
+    Scalar,
+    parameters_from,
+)
 
 TIMESTEP = 0.02
 POSITION_LIMIT = 2.4
@@ -34,8 +41,8 @@ class CartPoleParams(NamedTuple):
     initial_high: Quantity = 0.05
 
 
-WORDS = (
-    *words_in(
+PARAMETERS = (
+    *parameters_from(
         CartPoleParams(),
         gravity=About("pulls the pole down"),
         masscart=About("mass of the cart", SMALL),
@@ -50,7 +57,7 @@ WORDS = (
 
 
 class CartPoleState(NamedTuple):
-    """Where the cart is, how far the pole leans from upright, and how fast either changes."""
+    """Position of the cart, angle of the pole from upright, and their velocities."""
 
     position: Scalar
     velocity: Scalar
@@ -72,7 +79,7 @@ class CartPole(World):
     observation_size: ClassVar[int] = 4
     actions: ClassVar[Discrete] = Discrete(2)
     horizon: ClassVar[int] = 500
-    words: ClassVar[tuple[Word, ...]] = WORDS
+    parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = CartPoleParams
 
     def reset(
@@ -91,7 +98,7 @@ class CartPole(World):
         action: Int[Array, ""],
         key: PRNGKeyArray,
     ) -> Transition:
-        """Pushes the cart for 0.02 s, by an explicit Euler step."""
+        """Push the cart for 0.02 s, by an explicit Euler step."""
         position, velocity, angle, angular_velocity = state
         cos, sin = jnp.cos(angle), jnp.sin(angle)
         mass = params.masscart + params.masspole

@@ -13,8 +13,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkl.simulators.spaces import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
-from fedkl.worlds.classic.params import Quantity, Scalar
-from fedkl.worlds.parameters import INITIAL_STATE, About, Word, words_in
+from fedkl.worlds.parameters import (
+    INITIAL_STATE,
+    About,
+    Parameter,
+    Quantity,
+    Scalar,
+    parameters_from,
+)
 
 LEFT_WALL, RIGHT_END = -1.2, 0.6
 MAX_SPEED = 0.07
@@ -35,8 +41,8 @@ class MountainCarParams(NamedTuple):
     initial_high: Quantity = -0.4
 
 
-WORDS = (
-    *words_in(
+PARAMETERS = (
+    *parameters_from(
         MountainCarParams(),
         power=About("of the motor"),
         gravity=About("by which the slope pulls"),
@@ -50,7 +56,7 @@ WORDS = (
 
 
 class MountainCarState(NamedTuple):
-    """Where the car is along the valley, whose bottom is at -pi/6, and its velocity."""
+    """Position of the car along the valley, whose bottom is at -pi/6, and its velocity."""
 
     position: Scalar
     velocity: Scalar
@@ -74,13 +80,13 @@ class MountainCarContinuous(World):
     actions: ClassVar[Continuous] = Continuous(1)
     actuators: ClassVar[Box] = Box((-1.0,), (1.0,), (1,))
     horizon: ClassVar[int] = 999
-    words: ClassVar[tuple[Word, ...]] = WORDS
+    parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = MountainCarParams
 
     def reset(
         self, params: MountainCarParams, key: PRNGKeyArray
     ) -> tuple[MountainCarState, Float[Array, " 2"]]:
-        """At rest, anywhere in the client's range."""
+        """Start at rest, anywhere in the client's range."""
         dtype = jnp.result_type(*params)
         position = jax.random.uniform(key, (), dtype, params.initial_low, params.initial_high)
         state = MountainCarState(position, jnp.zeros((), dtype))
@@ -93,7 +99,7 @@ class MountainCarContinuous(World):
         action: Float[Array, " 1"],
         key: PRNGKeyArray,
     ) -> Transition:
-        """Drives one step; at the left wall the car stops dead."""
+        """Drive one step; at the left wall the car stops dead."""
         force = jnp.clip(action[0], -1.0, 1.0)
         pull = params.gravity * jnp.cos(3 * state.position)
         velocity = jnp.clip(state.velocity + params.power * force - pull, -MAX_SPEED, MAX_SPEED)

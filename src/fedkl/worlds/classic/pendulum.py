@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkl.simulators.spaces import Box
 from fedkl.worlds.base import Continuous, Transition, World, register_world
-from fedkl.worlds.classic.params import SMALL, Quantity, Scalar
-from fedkl.worlds.parameters import About, Word, words_in
+from fedkl.worlds.parameters import SMALL, About, Parameter, Quantity, Scalar, parameters_from
 
 TIMESTEP = 0.05
 
@@ -32,7 +31,7 @@ class PendulumParams(NamedTuple):
     initial_speed: Quantity = 1.0
 
 
-WORDS = words_in(
+PARAMETERS = parameters_from(
     PendulumParams(),
     gravity=About("pulls the pendulum down"),
     mass=About("of the pendulum", SMALL),
@@ -70,7 +69,7 @@ class Pendulum(World):
     actuators: ClassVar[Box] = Box((-2.0,), (2.0,), (1,))
     horizon: ClassVar[int] = 200
     terminates: ClassVar[bool] = False
-    words: ClassVar[tuple[Word, ...]] = WORDS
+    parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = PendulumParams
 
     def reset(
@@ -88,7 +87,7 @@ class Pendulum(World):
         action: Float[Array, " 1"],
         key: PRNGKeyArray,
     ) -> Transition:
-        """Turns the pendulum for 0.05 s, by a semi-implicit Euler step."""
+        """Turn the pendulum for 0.05 s, by a semi-implicit Euler step."""
         torque = params.max_torque * jnp.clip(action[0], -1.0, 1.0)
         lean = jnp.mod(state.angle + math.pi, 2 * math.pi) - math.pi
         cost = lean * lean + 0.1 * state.speed * state.speed + 0.001 * torque * torque

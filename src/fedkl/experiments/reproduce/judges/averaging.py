@@ -28,7 +28,7 @@ from fedkl.experiments.reproduce.statistics import (
     within_stages,
 )
 from fedkl.experiments.reproduce.text import interval_text, table
-from fedkl.report.plotting import round_ticks
+from fedkl.report.lines import round_ticks
 from fedkl.report.statistics import (
     Estimate,
     FloatArray,

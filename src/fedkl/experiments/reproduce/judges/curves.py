@@ -10,7 +10,7 @@ import numpy as np
 from fedkl.experiments.reproduce.experiment import Case, Experiment, Rows, Runs
 from fedkl.experiments.reproduce.results import column, gave_up
 from fedkl.report.labels import ALONE, CENTRALISED
-from fedkl.report.plotting import round_ticks
+from fedkl.report.lines import round_ticks
 from fedkl.report.statistics import FloatArray, estimate, final_window, iqm
 from fedkl.report.style import MUTED, REFERENCES, colours
 

@@ -13,7 +13,7 @@ from fedkl.core.text import counted
 from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
 from fedkl.experiments.reproduce.statistics import together, verdict
 from fedkl.experiments.reproduce.text import interval_text, table
-from fedkl.report.plotting import plain_ticks
+from fedkl.report.lines import plain_ticks
 from fedkl.report.statistics import FloatArray, difference, estimate
 from fedkl.report.style import BLUE, GREEN, INK, ORANGE, VERMILLION
 

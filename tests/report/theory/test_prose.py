@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedkl.report.theory.answer import answer, notes
 from fedkl.report.theory.claims import (
     _SYMBOLS,
     by_name,
@@ -17,7 +16,7 @@ from fedkl.report.theory.claims import (
     tightness,
 )
 from fedkl.report.theory.examples import examples
-from fedkl.report.theory.method import method
+from fedkl.report.theory.page import answer, method, notes
 from fedkl.tabular.claims import CLAIMS
 from fedkl.tabular.sampling import GAMMAS, samples
 from fedkl.tabular.studies import Sizes, Studies, study
@@ -101,7 +100,7 @@ def test_the_answer_counts_what_was_found(results: list[Result], studies: Studie
     assert said.startswith("Of the paper's main results, Theorem 1 ")
     ours = [r for r in results if r.claim.source == "ours"]
     assert f"of the {len(ours)} that we add, {tally(ours)}." in said
-    assert "the paper's Algorithm 1 moves nobody" in said
+    assert "the paper's Algorithm 1 moves no agent" in said
     moving = replace(studies.movements[0], shares={"paper": [0, 0, 0.25], "second-order": [1] * 3})
     shares = {name: np.array(share) for name, share in moving.shares.items()}
     contrary = replace(studies, movements=(replace(moving, shares=shares),))

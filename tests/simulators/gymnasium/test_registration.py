@@ -9,7 +9,7 @@ from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.envs.registration import EnvSpec
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.gymnasium import making
+from fedkl.simulators.gymnasium import registration
 
 
 class Mine(HalfCheetahEnv):
@@ -29,25 +29,25 @@ class Mine(HalfCheetahEnv):
 )
 def test_an_id_that_nobody_registered_is_answered_with_what_may_be_meant(id, sentence):
     with pytest.raises(UserError) as caught:
-        making.find(id)
+        registration.find(id)
     assert str(caught.value).startswith("world.id: ")
     assert sentence in str(caught.value)
 
 
 def test_a_module_before_the_id_is_imported(toys, monkeypatch):
     monkeypatch.syspath_prepend(toys)
-    assert making.find("toy_environments:toys/Plain-v0").id == "toys/Plain-v0"
+    assert registration.find("toy_environments:toys/Plain-v0").id == "toys/Plain-v0"
 
 
 def test_an_environment_comes_without_wrappers_that_check_or_count():
-    env = making.make(making.find("CartPole-v1"), {})
+    env = registration.make(registration.find("CartPole-v1"), {})
     assert env is env.unwrapped
     # What is registered is as it was.
     assert gymnasium.registry["CartPole-v1"].order_enforce
 
 
 def test_arguments_reach_the_constructor():
-    env = making.make(making.find("CartPole-v1"), {"sutton_barto_reward": True})
+    env = registration.make(registration.find("CartPole-v1"), {"sutton_barto_reward": True})
     assert env.unwrapped._sutton_barto_reward
 
 
@@ -63,7 +63,7 @@ def test_arguments_reach_the_constructor():
 def test_only_gymnasiums_own_are_known_to_leave_nothing_behind(toys, monkeypatch, id, clean):
     monkeypatch.syspath_prepend(toys)
     __import__("toy_environments")
-    assert making.is_clean(making.find(id)) == clean
+    assert registration.is_clean(registration.find(id)) == clean
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_missing_package_is_answered_with_what_to_install(monkeypatch, id, pac
         if name.startswith(f"gymnasium.envs.{extra}"):
             monkeypatch.delitem(sys.modules, name)
     with pytest.raises(UserError) as caught:
-        making.make(making.find(id), {})
+        registration.make(registration.find(id), {})
     assert str(caught.value) == (
         f"world.id: the environment {id} needs {package}; install it with "
         f"`pip install -e '.[{extra}]'`"
@@ -93,7 +93,7 @@ def test_a_missing_package_is_answered_with_what_to_install(monkeypatch, id, pac
 )
 def test_what_cannot_be_made_says_why_in_a_line(id, arguments, sentence):
     with pytest.raises(UserError) as caught:
-        making.make(making.find(id), arguments)
+        registration.make(registration.find(id), arguments)
     assert str(caught.value).startswith(f"world.id: the environment {id} cannot be made: ")
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -105,9 +105,9 @@ def test_mujoco_leaves_nothing_in_the_current_folder_and_says_nothing(
 ):
     monkeypatch.chdir(tmp_path)
     mujoco.set_mju_user_warning(None)  # as it is where no simulator was made before
-    env = making.make(EnvSpec("toys/Cheetah-v1", entry), {})
+    env = registration.make(EnvSpec("toys/Cheetah-v1", entry), {})
     assert mujoco.get_mju_user_warning() is None  # whoever else uses it here is warned
-    making.silence_mujoco()
+    registration.silence_mujoco()
     try:
         env.reset(seed=0)
         env.step(env.action_space.sample() * float("nan"))

@@ -16,14 +16,14 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.failures import in_a_line
+from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
-"""What environments of a module need of ours."""
+"""The extra that environments of a module need."""
 
 
 def find(id: str) -> EnvSpec:
-    """What is registered under an id; `module:id` imports the module first.
+    """Return the registration of an id; `module:id` imports the module first.
 
     Raises:
         UserError: nothing is.
@@ -42,7 +42,7 @@ def find(id: str) -> EnvSpec:
 
 
 def is_clean(spec: EnvSpec) -> bool:
-    """Whether an environment is known to keep nothing of the episodes before, nor to truncate.
+    """Return True if an environment is known to keep nothing of past episodes, nor to truncate.
 
     Wrappers of its registration may do either.
     """
@@ -50,7 +50,7 @@ def is_clean(spec: EnvSpec) -> bool:
 
 
 def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """The environment, without wrappers that check or count: the limit is our business.
+    """Make the environment, without wrappers that check or count: the limit is ours.
 
     Raises:
         UserError: something that it needs is missing, or it refuses its arguments.
@@ -67,14 +67,14 @@ def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]
 
 
 def silence_mujoco() -> None:
-    """MuJoCo's warnings go nowhere; else it writes them into a file in the current folder."""
+    """Silence MuJoCo's warnings; else it writes them into a file in the current folder."""
     if (mujoco := _imported("mujoco")) is not None:
         mujoco.set_mju_user_warning(lambda *_: None)
 
 
 @contextlib.contextmanager
 def _quiet(spec: EnvSpec) -> Iterator[None]:
-    """Nothing is printed, and nothing is left in the current folder, while one is made."""
+    """Print nothing, and leave nothing in the current folder, while an environment is made."""
     before = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -97,7 +97,7 @@ def _module_of(spec: EnvSpec) -> str:
 
 
 def _meant(name: str) -> str:
-    """What somebody may have meant."""
+    """Suggest ids that are close to a name."""
     by_lower = {id.lower(): id for id in gymnasium.registry}
     close = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
     if not close:
@@ -114,9 +114,9 @@ def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
             f"world.id: the environment {spec.id} needs {package}; install it with "
             f"`pip install -e '.[{extra}]'`"
         )
-    return f"world.id: the environment {spec.id} cannot be made: {in_a_line(error)}"
+    return f"world.id: the environment {spec.id} cannot be made: {one_line(error)}"
 
 
 def _imported(package: str) -> Any:
-    """A package that somebody has imported; None if nobody has."""
+    """Return a package that is imported already; else None."""
     return sys.modules.get(package)

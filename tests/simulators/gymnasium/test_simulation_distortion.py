@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedkl.simulators.base import Seed
-from fedkl.simulators.gymnasium.distortion import Distortion
-from fedkl.simulators.gymnasium.simulation import Environment
+from fedkl.simulators.gymnasium.simulation import Distortion, Environment
 
 
 def begun(seed=0, **params):
@@ -35,10 +34,10 @@ def test_an_offset_is_added_after_the_delay():
 
 
 @pytest.mark.parametrize(
-    ("word", "name"), [("action_noise", "acted"), ("observation_noise", "seen")]
+    ("parameter", "name"), [("action_noise", "acted"), ("observation_noise", "seen")]
 )
-def test_noise_has_the_deviation_it_is_given_and_is_fresh_in_every_step(word, name):
-    made = begun(**{word: np.float64(0.3)})
+def test_noise_has_the_deviation_it_is_given_and_is_fresh_in_every_step(parameter, name):
+    made = begun(**{parameter: np.float64(0.3)})
     noise = np.stack([getattr(made, name)(np.full(2, 7.0, np.float32)) for _ in range(4000)]) - 7
     assert noise.std(axis=0) == pytest.approx([0.3, 0.3], rel=0.05)
     assert noise.mean(axis=0) == pytest.approx([0, 0], abs=0.02)
@@ -53,8 +52,8 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize("word", PARAMS)
-def test_every_word_changes_a_trajectory_and_repeats_itself(word):
+@pytest.mark.parametrize("parameter", PARAMS)
+def test_every_word_changes_a_trajectory_and_repeats_itself(parameter):
     env = Environment("Pendulum-v1")
 
     def driven(params, seed=3):
@@ -63,11 +62,11 @@ def test_every_word_changes_a_trajectory_and_repeats_itself(word):
             seen.append(env.step(np.full((1, 1), (-1) ** k * 0.5, np.float32)).observation)
         return np.stack(seen)
 
-    plain, distorted = driven({}), driven({word: PARAMS[word]})
+    plain, distorted = driven({}), driven({parameter: PARAMS[parameter]})
     assert not np.array_equal(plain, distorted)
-    assert np.array_equal(distorted, driven({word: PARAMS[word]}))
+    assert np.array_equal(distorted, driven({parameter: PARAMS[parameter]}))
     assert np.array_equal(plain, driven({}))
-    assert not np.array_equal(distorted, driven({word: PARAMS[word]}, seed=4))
+    assert not np.array_equal(distorted, driven({parameter: PARAMS[parameter]}, seed=4))
 
 
 def test_what_is_added_is_clipped_with_the_action():

@@ -1,4 +1,4 @@
-"""The table of what differs: read, checked against a world's words, drawn."""
+"""The table of what differs: read, checked against a world's parameters, drawn."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedkl.core.errors import UserError
 from fedkl.worlds import Bandit, CartPole, Differences, Pendulum, PointTarget
 from fedkl.worlds.classic import CartPoleParams, PendulumParams
-from fedkl.worlds.differences import key_of
+from fedkl.worlds.heterogeneous import key_of
 
 KEY = jax.random.key(3)
 
@@ -22,9 +22,11 @@ def test_words_that_a_table_does_not_name_are_nominal():
     params = with_table(CartPole, gravity=[5, 15]).clients(3, KEY)
     assert isinstance(params, CartPoleParams)
     assert params.gravity.tolist() == [5, 15, 5]
-    for word, nominal in CartPoleParams()._asdict().items():
-        if word != "gravity":
-            np.testing.assert_array_equal(getattr(params, word), np.full(3, nominal, np.float32))
+    for parameter, nominal in CartPoleParams()._asdict().items():
+        if parameter != "gravity":
+            np.testing.assert_array_equal(
+                getattr(params, parameter), np.full(3, nominal, np.float32)
+            )
 
 
 def test_a_table_of_nothing_says_nothing():
@@ -74,8 +76,10 @@ def test_words_of_the_same_draw_and_other_seeds_are_drawn_apart():
 
 def test_only_offsets_are_drawn_by_the_worlds_own_key():
     assert key_of("action_offset", KEY) is KEY
-    words = {jax.random.key_data(key_of(w, KEY)).tobytes() for w in ("gravity", "mass", "length")}
-    assert len(words) == 3
+    parameters = {
+        jax.random.key_data(key_of(w, KEY)).tobytes() for w in ("gravity", "mass", "length")
+    }
+    assert len(parameters) == 3
 
 
 def test_initial_states_are_cut_into_equal_boxes():
@@ -99,22 +103,35 @@ def test_a_probes_word_takes_the_place_of_its_spread():
         (
             CartPole,
             {"gravty": 3},
-            "world.clients.gravty is not a word of cartpole (did you mean gravity?); it has: "
+            "world.clients.gravty is not a parameter of cartpole (did you mean gravity?); "
+            "available: "
             "action_delay, force_mag, gravity, initial_high",
         ),
-        (Pendulum, {"colour": 3}, "world.clients.colour is not a word of pendulum; it has: "),
+        (
+            Pendulum,
+            {"colour": 3},
+            "world.clients.colour is not a parameter of pendulum; available: ",
+        ),
         (
             CartPole,
             {"action_noise": 0.1},
-            "world.clients.action_noise is not a word of cartpole: its actions are discrete",
+            "world.clients.action_noise is not a parameter of cartpole: its actions are discrete",
         ),
         (
             CartPole,
             {"action_noise": {"normal": [0, 1]}},
-            "world.clients.action_noise is not a word of cartpole: its actions are discrete",
+            "world.clients.action_noise is not a parameter of cartpole: its actions are discrete",
         ),
-        (CartPole, {"action_offset": 1}, "world.clients.action_offset is not a word of cartpole"),
-        (Pendulum, {"initial_state": {"boxes": 3}}, "world.clients.initial_state is not a word"),
+        (
+            CartPole,
+            {"action_offset": 1},
+            "world.clients.action_offset is not a parameter of cartpole",
+        ),
+        (
+            Pendulum,
+            {"initial_state": {"boxes": 3}},
+            "world.clients.initial_state is not a parameter",
+        ),
         (Pendulum, {"mass": 0}, "world.clients.mass must be at least 1e-06, not 0"),
         (
             Pendulum,
@@ -160,7 +177,7 @@ def test_a_client_whose_range_is_turned_round_is_named():
 
 
 def test_a_table_must_be_one():
-    with pytest.raises(UserError, match=r"^world\.clients must be a table of words, not 3$"):
+    with pytest.raises(UserError, match=r"^world\.clients must be a table of parameters, not 3$"):
         Differences.from_table(3)
 
 
@@ -179,6 +196,6 @@ def test_noise_of_every_step_is_its_deviation():
 
 
 def test_the_classic_worlds_words_are_the_fields_of_their_params():
-    assert [word.name for word in Pendulum.words] == list(PendulumParams._fields)
-    assert [word.nominal for word in Pendulum.words] == list(PendulumParams())
-    assert all(word.help for word in (*Pendulum.words, *CartPole.words))
+    assert [parameter.name for parameter in Pendulum.parameters] == list(PendulumParams._fields)
+    assert [parameter.nominal for parameter in Pendulum.parameters] == list(PendulumParams())
+    assert all(parameter.help for parameter in (*Pendulum.parameters, *CartPole.parameters))

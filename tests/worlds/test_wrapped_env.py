@@ -3,7 +3,7 @@
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.simulators.arguments import read_arguments
+from fedkl.worlds.wrapped_env import read_arguments
 
 
 def test_values_are_toml_or_plain_strings():

@@ -29,11 +29,11 @@ _LEAST_DEVIATION = np.float32(1e-4)
 
 
 class _Settings(NamedTuple):
-    """What of a config matters to a policy."""
+    """The part of a config that a policy depends on."""
 
     clients: int
     statistics: str
-    """Who keeps those of observations: federated, local or none."""
+    """Keeper of those of observations: federated, local or none."""
     personal: str
     """The part of the policy that each client keeps, or none."""
     clip: float
@@ -42,7 +42,7 @@ class _Settings(NamedTuple):
 
     @property
     def own(self) -> str | None:
-        """What of a policy each client keeps to itself."""
+        """The part of a policy that each client keeps to itself."""
         if self.personal != "none":
             return "its policy" if self.personal == "all" else "a part of the policy"
         return "statistics of its observations" if self.statistics == "local" else None
@@ -51,7 +51,7 @@ class _Settings(NamedTuple):
 def load(
     run: str | Path, client: int | None = None, best: bool = False, accept_changes: bool = False
 ) -> Policy:
-    """The policy of a run, as of its newest checkpoint: a function from observations to actions.
+    """Load the policy of a run from its newest checkpoint: a function from observations to actions.
 
     Args:
         run: the run's directory; it may still be training.
@@ -94,7 +94,7 @@ def load(
 
 
 def _settings(run: Path, values: Mapping[str, Any]) -> _Settings:
-    """From config.toml; checking all of it would take JAX."""
+    """Read the settings from config.toml; checking all of it would take JAX."""
 
     def get(table: str, name: str, kind: type) -> Any:
         group = values.get(table)
@@ -115,7 +115,7 @@ def _settings(run: Path, values: Mapping[str, Any]) -> _Settings:
 
 
 def _check_origin(directory: RunDirectory, values: Mapping[str, Any], saved: Saved) -> None:
-    """Plugins do not matter: none is run here."""
+    """Check that a checkpoint has this config; plugins do not matter, as none is run here."""
     where, round = directory.path, saved.round
     try:
         origin = decode(saved.origin)
@@ -144,7 +144,7 @@ def _check_client(directory: RunDirectory, settings: _Settings, client: int | No
 
 
 def _actor(settings: _Settings, spaces: Spaces, saved: Saved, own: Arrays) -> Actor:
-    """What acts.
+    """Build the actor.
 
     Args:
         settings: of the run.
@@ -190,7 +190,7 @@ def _layers(arrays: Arrays, part: str) -> tuple[npt.NDArray[np.float32], ...]:
 def _standardisation(
     arrays: Arrays, size: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """What is subtracted from observations, and what they are divided by then.
+    """Return the centre and the scale of observations.
 
     As `learning.statistics.deviation` has it, which needs JAX.
     """

@@ -1,4 +1,4 @@
-"""Where episodes start, by words."""
+"""First states of environments, by parameters."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _OPTIONS = {
     "Continuous_MountainCarEnv": _CAR,
     "MountainCarEnv": _CAR,
 }
-"""By the class of the environment: words, and the options of its `reset` that say the same."""
+"""By the class of the environment: parameters, and the options of its `reset` that say the same."""
 _BOUND = Quantity(0.1, "largest size of each number of a first state", 0.0)
 
 
-class Initial:
-    """Where the episodes of one environment start."""
+class InitialState:
+    """The distribution of an environment's first state."""
 
     def __init__(self, env: Any) -> None:
         """Args:
@@ -50,37 +50,41 @@ class Initial:
         self._options = _OPTIONS.get(type(env).__name__, {}) if ours else {}
         self._acrobot = ours and type(env).__name__ == "AcrobotEnv"
         self._mujoco = hasattr(env, "init_qpos") and hasattr(env, "set_state")
-        self.words = {word: quantity for word, (quantity, _) in self._options.items()}
+        self.parameters = {
+            parameter: quantity for parameter, (quantity, _) in self._options.items()
+        }
         if self._acrobot:
-            self.words["initial_bound"] = _BOUND
+            self.parameters["initial_bound"] = _BOUND
         self.placed: tuple[str, ...] = (_LOW, _HIGH) if self._mujoco else ()
-        """Words by which `place` goes, behind the back of wrappers."""
+        """Parameters by which `place` goes, behind the back of wrappers."""
         if self._mujoco:
-            self.words |= self._around()
+            self.parameters |= self._around()
 
     def options(self, params: Mapping[str, Any]) -> dict[str, float] | None:
-        """What a reset is told; all of it every time, because a reset forgets."""
+        """Return the options of a reset; all of them every time, because a reset forgets."""
         if self._acrobot and "initial_bound" in params:
             bound = float(params["initial_bound"])
             return {"low": -bound, "high": bound}
         if not self._options.keys() & params.keys():
             return None
         return {
-            option: float(params.get(word, quantity.nominal))
-            for word, (quantity, option) in self._options.items()
+            option: float(params.get(parameter, quantity.nominal))
+            for parameter, (quantity, option) in self._options.items()
         }
 
     def moves(self, params: Mapping[str, Any]) -> bool:
-        """Whether `place` is to be called after a reset."""
+        """Return True if `place` is to be called after a reset."""
         return self._mujoco and bool({_LOW, _HIGH} & params.keys())
 
     def place(self, params: Mapping[str, Any], random: np.random.Generator) -> Any:
-        """Puts a MuJoCo model near its first state; returns what is observed there."""
+        """Put a MuJoCo model near its first state; return the observation there."""
         import mujoco
 
         env = self._env
         first = np.concatenate([env.init_qpos, env.init_qvel])
-        ends = [params.get(word, self.words[word].nominal) for word in (_LOW, _HIGH)]
+        ends = [
+            params.get(parameter, self.parameters[parameter].nominal) for parameter in (_LOW, _HIGH)
+        ]
         low, high = (np.broadcast_to(np.asarray(end, np.float64), first.shape) for end in ends)
         state = first + random.uniform(low, high)
         # What the solver of the reset's own first state left would show in the last digits.

@@ -1,4 +1,4 @@
-"""What the figures have in common: the lines of every algorithm, and how axes are set."""
+"""Lines and axes that all figures share."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ class Line(NamedTuple):
 
 
 def shades_of(groups: Sequence[Group]) -> dict[str, str]:
-    """The colour of each algorithm, by its label; references are grey."""
+    """Return the colour of each algorithm, by its label; references are grey."""
     own = judged(groups)
     grey = {g.label: REFERENCES[g.reference][0] for g in groups if g.reference is not None}
     return grey | colours(group.label for group in own)
 
 
 def dashes_of(group: Group, groups: Sequence[Group]) -> Any:
-    """How the line of a group is drawn among others."""
+    """Return the line style of a group among others."""
     if group.reference is None or any(group is other for other in judged(groups)):
         return "-"
     return REFERENCES[group.reference][1]
 
 
 def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None) -> list[Line]:
-    """A quantity of every algorithm that has it.
+    """Return a quantity of every algorithm that has it.
 
     Args:
         groups: the algorithms.
@@ -89,7 +89,7 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
 
 
 def canvas(width: float = 5.4, height: float = 3.0) -> tuple[Figure, Axes]:
-    """An empty figure, in inches; small, so that its letters are readable on a phone."""
+    """Make an empty figure, in inches; small, so that its letters are readable on a phone."""
     from matplotlib.figure import Figure as NewFigure
 
     figure = NewFigure(figsize=(width, height), layout="constrained")
@@ -99,14 +99,14 @@ def canvas(width: float = 5.4, height: float = 3.0) -> tuple[Figure, Axes]:
 
 
 def round_ticks(axes: Axes, most: int) -> None:
-    """Ticks at whole rounds, which are what most x axes show."""
+    """Set ticks at whole rounds, which most x axes show."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 
 
 def draw_line(axes: Axes, line: Line, width: float = 1.8, spread: bool = True) -> None:
-    """Draws the IQM of an algorithm and, if asked, its seeds and the interval."""
+    """Draw the IQM of an algorithm and, if asked, its seeds and the interval."""
     if spread and line.bounds is not None:
         axes.fill_between(line.x, *line.bounds, color=line.colour, alpha=0.16, lw=0)
         for values in line.values if len(line.values) <= MOST_SEEDS else ():
@@ -123,13 +123,13 @@ def room_for(
     cut: str,
     keep: Sequence[float] = (),
 ) -> tuple[float, float, float | None]:
-    """A robust y range in which every algorithm's end is seen; see `robust_range`."""
+    """Return a robust y range in which every algorithm's end is seen; see `robust_range`."""
     ends = [float(f) for g in groups if g.curves(series).rounds.size for f in g.finals(series)]
     return robust_range(drawn, [*ends, *keep], cut)
 
 
 def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
-    """A logarithmic y axis; linear close to zero if there are values that have no logarithm."""
+    """Make the y axis logarithmic; linear close to zero if values have no logarithm."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     values = np.concatenate([np.ravel(d) for d in drawn])
@@ -148,14 +148,14 @@ def log_axis(axes: Axes, drawn: Sequence[FloatArray]) -> None:
 
 
 def plain_ticks(axes: Axes) -> None:
-    """Ticks of the y axis as plain numbers; logarithmic axes would write formulas."""
+    """Write ticks of the y axis as plain numbers; logarithmic axes would write formulas."""
     from matplotlib.ticker import FuncFormatter
 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: minus(f"{value:g}")))
 
 
 def label_axes(axes: Axes, ylabel: str, xlabel: str) -> None:
-    """Labels the axes of a figure that has one pair."""
+    """Label the axes of a figure that has one pair."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.tick_params(length=0)
