@@ -39,12 +39,12 @@ try:
 except UserError as error:
     raise SystemExit(str(error)) from error
 
-from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.environment import surroundings
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.relay_client import Answer, Carrier, Parcel
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 

@@ -6,8 +6,8 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkl.network.client import Resident
 from fedkl.network.messages import read_request
-from fedkl.network.resident import Resident
 
 app = ClientApp()
 

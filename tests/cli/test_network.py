@@ -29,7 +29,7 @@ from fedkl.config import config
 from fedkl.core.errors import UserError
 from fedkl.network import keys
 from fedkl.network.flower import app_allowlist
-from fedkl.network.flower.serving import Serving
+from fedkl.network.flower.serve_settings import Serving
 from fedkl.network.messages import new_federation
 from fedkl.network.status import FOLDER
 from fedkl.server.aggregation.reducers import suggested

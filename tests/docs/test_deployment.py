@@ -14,9 +14,9 @@ import fedkl
 from fedkl.cli.parser import parser
 from fedkl.engines import Failure
 from fedkl.network import checks, keys
+from fedkl.network.client import Resident
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.messages import new_federation
-from fedkl.network.resident import Resident
 from fedkl.network.worker import own_world
 from fedkl.worlds import WORLDS
 

@@ -3,9 +3,9 @@
 import pytest
 
 from fedkl.engines import Failure
+from fedkl.network.client import Resident
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.messages import new_federation, new_nonce, new_turn
-from fedkl.network.resident import Resident
 from fedkl.network.wire import MessageError
 from fedkl.server.loop import Federation
 

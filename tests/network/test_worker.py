@@ -17,10 +17,10 @@ from fedkl.core.errors import UserError
 from fedkl.engines import Job
 from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.network import client_process
+from fedkl.network.client import Resident
 from fedkl.network.client_process import Place, deliver, ensure
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.messages import read_reply
-from fedkl.network.resident import Resident
 from fedkl.network.sockets import GoneError, NoAnswerError, ask
 from fedkl.network.worker import own_world
 from fedkl.server.setup import first_states

@@ -24,11 +24,10 @@ from fedkl.network import checks, client_process, keys, status
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.environment import Scratch
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.link import Link
-from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.rotation import Rotation
-from fedkl.network.flower.serving import HOST, Serving
-from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.key_rotation import Rotation
+from fedkl.network.flower.serve_settings import HOST, Serving
+from fedkl.network.flower.superlink import Link, SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FOLDER, FleetStatus

@@ -25,9 +25,9 @@ from fedkl.core.text import last_words
 from fedkl.experiments.workers import open_log
 from fedkl.io import compilation
 from fedkl.io.progress import RoundProgress
+from fedkl.network.ray.actor import Plugin, install_plugins, read_plugins
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import nodes, placeable, require_versions
-from fedkl.network.ray.plugins import Plugin, install_plugins, read_plugins
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
 from fedkl.training import lifecycle

@@ -14,13 +14,16 @@ from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import to_arrays
 from fedkl.network import LARGEST
-from fedkl.network.handshake import Greeting, sources_of, versions, write_greeting
 from fedkl.network.messages import (
+    Greeting,
     Request,
     check_federation,
     read_reply,
     result_of,
+    result_versions,
+    sources_of,
     spaces_of,
+    write_greeting,
     write_request,
 )
 from fedkl.network.wire import MessageError
@@ -73,7 +76,7 @@ class Exchange:
             client=client,
             turn=at.turn,
             nonce=at.nonce,
-            versions=versions(),
+            versions=result_versions(),
             config=self._text,
             spaces=spaces_of(self._config.world),
             sources=sources_of(self._config),

@@ -1,23 +1,32 @@
-"""Requests to a client and its replies, as bytes."""
+"""Requests to a client, its replies, and the greeting that comes before them, as bytes.
+
+A greeting says all that server and client must share. A client that cannot take part says so at once,
+to the server and to the user who started it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import inspect
 import re
 import secrets
 import time
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedkl.clients.work import Evaluate, Train, Work
+from fedkl.config.config import Config
 from fedkl.engines.base import Failure, Words
 from fedkl.heterogeneity import Measure
 from fedkl.io.arrays import from_arrays
 from fedkl.network import LARGEST, wire
 from fedkl.network.wire import Arrays, MessageError
+from fedkl.training import provenance
 from fedkl.worlds.base import AnyWorld, Continuous
 
 WORKS: dict[str, type[Any]] = {cls.name: cls for cls in (Train, Evaluate, Measure)}
@@ -268,3 +277,87 @@ def result_of(reply: Reply, expected: R) -> R | Failure:
         return from_arrays(expected, reply.result)
     except ValueError as error:  # which names what is amiss, perhaps by a name of the sender's
         return Failure(wire.shortened(str(error)))
+
+
+GREETING = "greeting"
+ALGORITHM, WORLD = "algorithm", "world"
+
+
+class Greeting(NamedTuple):
+    """What a server says of itself."""
+
+    federation: str
+    """As `new_federation` makes it, once for a run."""
+    client: int | None
+    """Whose key the client has, as the server knows it; None: there are no keys."""
+    turn: int
+    """As `Request.turn`."""
+    nonce: str
+    """As `Request.nonce`."""
+    versions: dict[str, str]
+    """Of the packages that results depend on, as `result_versions` gives them."""
+    config: str
+    """The config as TOML."""
+    spaces: Spaces
+    sources: dict[str, str]
+    """As `sources_of` gives them."""
+    refusal: str
+    """Why the client cannot take part, for what only the server knows; empty: it can."""
+    over: bool = False
+    """Whether the run is over, and this a farewell."""
+
+
+def result_versions() -> dict[str, str]:
+    """Of the packages that results depend on, this one first; that of Python changes no bit."""
+    return {name: version for name, version in provenance.versions().items() if name != "python"}
+
+
+def sources_of(config: Config) -> dict[str, str]:
+    """Checksums of the files in which the classes are that both sides run, also plugins."""
+    return {ALGORITHM: _source(config.algorithm), WORLD: _source(config.world)}
+
+
+def write_greeting(greeting: Greeting, limit: int = LARGEST) -> bytes:
+    """The greeting as bytes.
+
+    Raises:
+        MessageError: it is too large.
+    """
+    return wire.pack(GREETING, greeting._asdict() | {"spaces": list(greeting.spaces)}, {}, limit)
+
+
+def read_greeting(data: bytes, limit: int = LARGEST) -> Greeting:
+    """The greeting that bytes are.
+
+    Raises:
+        MessageError: they are none.
+    """
+    header, _ = wire.unpack(GREETING, data, limit)
+    wire.check_names(header, Greeting._fields)
+    sources, versions = header["sources"], header["versions"]
+    if not isinstance(sources, dict) or not isinstance(versions, dict):
+        raise MessageError("sources and versions are not tables")
+    wire.check_names(sources, (ALGORITHM, WORLD))
+    if type(over := header["over"]) is not bool:
+        raise MessageError("over is neither true nor false")
+    return Greeting(
+        federation=check_federation(wire.text(header, "federation")),
+        client=None if header["client"] is None else wire.whole(header, "client"),
+        turn=wire.whole(header, "turn"),
+        nonce=read_nonce(header),
+        versions={name: wire.shortened(wire.text(versions, name)) for name in versions},
+        config=wire.text(header, "config"),
+        spaces=read_spaces(header["spaces"]),
+        sources={name: wire.text(sources, name) for name in sources},
+        refusal=wire.shortened(wire.text(header, "refusal")),
+        over=over,
+    )
+
+
+def _source(thing: Any) -> str:
+    """Empty if there is no file: it was typed into a notebook."""
+    try:
+        path = inspect.getsourcefile(type(thing))
+        return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except (TypeError, OSError):
+        return ""

@@ -23,7 +23,7 @@ from fedkl.network import LARGEST, client_process, sockets
 from fedkl.network.client_process import Place
 
 if TYPE_CHECKING:
-    from fedkl.network.resident import Resident
+    from fedkl.network.client import Resident
 
 READING = 60.0
 """Seconds that a message may take until all of it is here, and an answer until it is away."""
@@ -96,7 +96,7 @@ def _serve(
 
 def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> Resident:
     from fedkl.io.compilation import enable_cache
-    from fedkl.network.resident import Resident
+    from fedkl.network.client import Resident
 
     enable_cache()
     return Resident(place.folder, place.client, world, plugins)

@@ -50,18 +50,18 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from left_behind import nothing_is_left_of
 
 import fedkl
-from fedkl.network import checks, handshake, keys, wire
+from fedkl.network import checks, keys, messages, wire
+from fedkl.network.client import Resident
 from fedkl.network.client_process import REFUSED
 from fedkl.network.exchange import Exchange, Moment
 from fedkl.network.flower import secret
-from fedkl.network.flower.carrier import Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.rotation import Rotation
+from fedkl.network.flower.key_rotation import Rotation
+from fedkl.network.flower.relay_client import Parcel
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation, new_nonce, read_request, write_request
-from fedkl.network.resident import Resident
 from fedkl.network.signatures import Signer, Verifier
 from fedkl.network.status import FleetStatus
 from fedkl.server.loop import Federation
@@ -167,7 +167,7 @@ class Stalling(threading.Thread):
         reply.metadata.__dict__["_message_id"] = reply.object_id
         objects = get_all_nested_objects(reply)
         _, session = send(reply, get_object_tree(reply), 0.0)
-        if wire.kind_of(content) != handshake.KIND:
+        if wire.kind_of(content) != messages.GREETING:
             self.announced += 1
             return
         for id, one in objects.items():

@@ -10,14 +10,14 @@ from fedkl.clients.work import Evaluate, Train
 from fedkl.core.errors import StalledError
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
-from fedkl.network import handshake, wire
+from fedkl.network import messages, wire
+from fedkl.network.client import Resident
 from fedkl.network.exchange import Moment
 from fedkl.network.flower import fleet as fleet_module
-from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
+from fedkl.network.flower.relay_client import Answer, LostError
 from fedkl.network.messages import new_federation, read_request
-from fedkl.network.resident import Resident
 from fedkl.network.status import FleetStatus, read_served
 from fedkl.server.loop import Federation
 
@@ -56,7 +56,7 @@ class FakeCarrier:
             self.sent += 1
             ids.append(str(self.sent))
             answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
-            if wire.kind_of(parcel.blob) == handshake.KIND:
+            if wire.kind_of(parcel.blob) == messages.GREETING:
                 self.waiting.append(answer)
                 continue
             request = read_request(parcel.blob)

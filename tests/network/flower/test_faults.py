@@ -100,7 +100,7 @@ def check(run):
     log = records(run)
     assert [record["round"] for record in log] == [*range(1, ROUNDS + 1)]
     load_plugin(FAULTY)
-    from fedkl.network.resident import Stage
+    from fedkl.network.client import Stage
 
     fault = Stage.do.__globals__["fault"]
     rejected, reasons, answers = {}, Counter(), Counter()

@@ -12,11 +12,11 @@ from left_behind import about, nothing_is_left_of
 import fedkl
 from fedkl.algorithms import ALGORITHMS
 from fedkl.network import keys
-from fedkl.network.flower.carrier import Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.relay_client import Parcel
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.server.loop import Federation

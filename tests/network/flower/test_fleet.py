@@ -6,8 +6,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from fedkl.network import keys
 from fedkl.network.flower import fleet as fleet_module
-from fedkl.network.flower.carrier import Answer, Parcel
 from fedkl.network.flower.fleet import Fleet, Greeted
+from fedkl.network.flower.relay_client import Answer, Parcel
 from fedkl.network.messages import Reply, write_reply
 
 

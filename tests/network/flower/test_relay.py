@@ -14,8 +14,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from waiting import PATIENCE
 
-from fedkl.network.flower import NO_ANSWER, frames, relay
-from fedkl.network.flower.carrier import Answer, LostError, Parcel, RelayCarrier
+from fedkl.network.flower import NO_ANSWER, relay, relay_client
+from fedkl.network.flower.relay_client import Answer, LostError, Parcel, RelayCarrier
 
 
 class FakeGrid(Grid):
@@ -232,10 +232,10 @@ def test_a_relay_that_is_silent_is_left_when_the_superlink_has_ended():
 def test_large_and_empty_bytes_arrive_as_they_were():
     ours, theirs = socket.socketpair()
     blobs = [b"", bytes(range(256)) * 20_000, b"x"]
-    thread = threading.Thread(target=frames.send, args=(ours, {"a": [1, "ü"]}, blobs))
+    thread = threading.Thread(target=relay_client.send_frame, args=(ours, {"a": [1, "ü"]}, blobs))
     with ours, theirs:
         thread.start()
-        assert frames.receive(theirs) == frames.Frame({"a": [1, "ü"]}, blobs)
+        assert relay_client.receive_frame(theirs) == relay_client.Frame({"a": [1, "ü"]}, blobs)
         thread.join()
         ours.close()
-        assert frames.receive(theirs) is None
+        assert relay_client.receive_frame(theirs) is None

@@ -14,8 +14,7 @@ from fedkl.core.errors import UserError
 from fedkl.network import client_process, keys
 from fedkl.network.client_process import Place
 from fedkl.network.flower import place_file, supernode
-from fedkl.network.flower.node_log import Trouble
-from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.flower.supernode import SuperNode, Trouble
 from fedkl.network.signatures import Signer
 
 # In the place of Flower's own: writes down how it was started, starts a process, and does as told.

@@ -8,8 +8,7 @@ import pytest
 from fedkl.core.errors import UserError
 from fedkl.network.client_process import Place
 from fedkl.network.flower import supervisor
-from fedkl.network.flower.node_log import Trouble
-from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.flower.supernode import SuperNode, Trouble
 from fedkl.network.flower.supervisor import Supervisor
 from fedkl.network.status import read_joined
 

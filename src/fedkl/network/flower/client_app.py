@@ -14,11 +14,11 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkl.core.errors import UserError
+from fedkl.core.text import redact_paths
 from fedkl.network import client_process
 from fedkl.network.client_process import Place
 from fedkl.network.flower import NO_ANSWER
 from fedkl.network.flower.place_file import read_place
-from fedkl.network.reasons import without_paths
 from fedkl.network.signatures import ForgedError
 from fedkl.network.sockets import NoAnswerError
 
@@ -50,7 +50,7 @@ def answer(message: Message) -> Message:
         # All of it is in the client's own log.
         print(f"fedkl: {error}", flush=True)
         code = NO_ANSWER if isinstance(error, NoAnswerError) else FAILED
-        return Message(Error(code, without_paths(str(error))), reply_to=message)
+        return Message(Error(code, redact_paths(str(error))), reply_to=message)
     record = ConfigRecord({BLOB: answered, CLIENT: place.client})
     return Message(RecordDict({RECORD: record}), reply_to=message)
 

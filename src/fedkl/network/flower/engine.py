@@ -18,8 +18,8 @@ from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import counted
 from fedkl.engines.base import Failure, Job, Report, Words
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.flower.carrier import Answer, LostError, Parcel
 from fedkl.network.flower.fleet import Fleet, Greeted
+from fedkl.network.flower.relay_client import Answer, LostError, Parcel
 from fedkl.network.messages import new_nonce, new_turn
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus

@@ -1,29 +1,42 @@
-"""Runs a command of Flower's: `python -m fedkl.network.flower.entry COMMAND [ARG ...]`.
+"""Run a command of Flower's: `python -m fedkl.network.flower.entry COMMAND [ARG ...]`.
 
 It is the command's own function, with what we add to it: one that runs apps runs no other than ours
 (`app_allowlist`), Flower's server is guarded (`api_guard`), and all others have the secret by which
-it knows them (`secret`).
+it knows them (`secret`). `--parent=PID` before the command ends it with that process. The command
+`register-keys NAME=FILE ...` is ours: it registers clients' public keys in one process, because what
+takes Flower's own command long is to be imported.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import ssl
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedkl.core.errors import UserError
+from fedkl.core.processes import die_with
 from fedkl.network import keys
 from fedkl.network.flower import app_allowlist, secret
 
 if TYPE_CHECKING:
     from fedkl.network.flower import api_guard
 
-SERVER = "flower-superlink"
+SERVER, REGISTER = "flower-superlink", "register-keys"
+PARENT = "--parent="
+CONNECTION = "fedkl"
+"""Name of the SuperLink in Flower's settings."""
+_MARK = "\x1d"
+"""Character before each name in the output of `register_keys`."""
+_REGISTERED = "[code: 23]"
+"""Flower's error for a key that is registered already."""
 KEYS, ANSWER = "FEDKL_KEYS", "FEDKL_ANSWER"
 """Of the environment: the folder with the keys of all clients, without which no key is needed; and
 the bytes that an answer may have."""
@@ -34,7 +47,10 @@ COMMAND = (sys.executable, "-P", "-m", "fedkl.network.flower.entry")
 
 
 def main(arguments: list[str]) -> None:
-    """Runs a command."""
+    """Run a command."""
+    if arguments[0].startswith(PARENT):
+        die_with(int(arguments[0].removeprefix(PARENT)))
+        arguments = arguments[1:]
     name = arguments[0]
     if name in app_allowlist.MODULES:
         app_allowlist.guard(name)
@@ -42,9 +58,55 @@ def main(arguments: list[str]) -> None:
         _guard_server()
     else:
         secret.attach()
-    (command,) = entry_points(group="console_scripts", name=name)
+    if name == REGISTER:
+        register_keys(arguments[1:])
+        return
     sys.argv = arguments
-    command.load()()
+    load(name)()
+
+
+def load(name: str) -> Callable[[], object]:
+    """Return the function of a command of Flower's."""
+    (found,) = entry_points(group="console_scripts", name=name)
+    return found.load()
+
+
+def register_keys(arguments: Sequence[str]) -> None:
+    """Register public keys, each given as `NAME=FILE`; `registration_errors` reads the output."""
+    flwr = load("flwr")
+    for argument in arguments:
+        name, _, file = argument.partition("=")
+        print(f"{_MARK}{name}", flush=True)
+        sys.argv = ["flwr", "supernode", "register", file, CONNECTION, "--name", name]
+        sys.argv += ["--format", "json"]
+        with contextlib.suppress(SystemExit):  # whose code is 0 also if it failed
+            flwr()
+        sys.stdout.flush()
+
+
+def registration_errors(output: str) -> dict[str, str]:
+    """Return the errors in the output of `register_keys`, by name; a known key is no error.
+
+    >>> registration_errors('\\x1dclient-0\\n{"success": true}\\n\\x1dclient-1\\n{"success": fal')
+    {'client-1': '{"success": fal'}
+    """
+    found = {}
+    for part in output.split(_MARK)[1:]:
+        name, _, text = part.partition("\n")
+        if reason := _registration_error(text):
+            found[name] = reason
+    return found
+
+
+def _registration_error(text: str) -> str:
+    try:
+        result = json.loads(text)
+        if result["success"] or _REGISTERED in result["error-message"]:
+            return ""
+        text = str(result["error-message"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    return " ".join(text.split()) or "Flower said nothing"
 
 
 def _guard_server() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from fedkl.network.flower.carrier import Answer, Carrier, Parcel
+from fedkl.network.flower.relay_client import Answer, Carrier, Parcel
 from fedkl.network.keys import normalised
 from fedkl.network.messages import read_reply
 from fedkl.network.wire import MessageError, shortened

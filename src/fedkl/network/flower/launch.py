@@ -16,12 +16,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from fedkl.network.flower import api_guard, app_allowlist, secret, shim, zygote
+from fedkl.network.flower import api_guard, app_allowlist, entry, secret, shim, zygote
 
 COMMAND = "flower-supernode"
 VITAL = "flower-superexec"
@@ -83,9 +82,12 @@ def main(arguments: list[str]) -> NoReturn:
     """Runs until Flower ends or the parent is gone."""
     parent, folder, log = int(arguments[0]), Path(arguments[1]), Path(arguments[2])
     threads = threading.active_count()
-    command = _load(COMMAND)
+    command = entry.load(COMMAND)
     app_allowlist.guard(shim.APP)
-    commands = {shim.APP: _with_full_path(_load(shim.APP)), VITAL: _with_secret(_load(VITAL))}
+    commands = {
+        shim.APP: _with_full_path(entry.load(shim.APP)),
+        VITAL: _with_secret(entry.load(VITAL)),
+    }
     for name in LOADED_BY_APPS:
         importlib.import_module(name)
     if threading.active_count() == threads:
@@ -130,11 +132,6 @@ def _with_secret(command: Callable[[], object]) -> Callable[[], object]:
         return command()
 
     return run
-
-
-def _load(name: str) -> Callable[[], object]:
-    (found,) = entry_points(group="console_scripts", name=name)
-    return found.load()
 
 
 def _end_with(parent: int) -> None:

@@ -13,14 +13,15 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.serverapp import Grid, ServerApp
 
 from fedkl.network import sockets
-from fedkl.network.flower import NO_ANSWER, frames
+from fedkl.network.flower import NO_ANSWER, relay_client
+from fedkl.network.flower.relay_client import Answer
 
 ONLINE = "online"
 ENDING = 3.0
@@ -44,16 +45,6 @@ _UNKNOWN_TO_IT = (3, 4, 5, 8)
 """Of these, those of which the client knows nothing: Flower's reason says no more."""
 
 
-class _Answer(NamedTuple):
-    """As `carrier.Answer`."""
-
-    id: str
-    node: int | None
-    client: int | None
-    content: bytes | str | None
-    lost: bool = False
-
-
 class Fetcher:
     """Fetches each answer by itself: Flower waits for all of one that a client has announced, also
     for one that never comes, and meanwhile gives nobody else's."""
@@ -66,7 +57,7 @@ class Fetcher:
         self._changed = threading.Condition()
         self._waiting: dict[str, float] = {}
         """What nobody has announced an answer to yet, and until when that is looked for."""
-        self._came: dict[str, tuple[_Answer, float]] = {}
+        self._came: dict[str, tuple[Answer, float]] = {}
         """With the time at which nobody will ask for it any more."""
         self._lost: Exception | None = None
         self._since = 0.0
@@ -85,7 +76,7 @@ class Fetcher:
             self._waiting[i] = self._since + seconds + LATER
             self._changed.notify()
 
-    def take(self, ids: Mapping[str, int]) -> list[_Answer]:
+    def take(self, ids: Mapping[str, int]) -> list[Answer]:
         """The answers that are there by now; each is given once.
 
         Raises:
@@ -125,7 +116,7 @@ class Fetcher:
             answer = _answer(i, reply)
         except Exception as error:  # what one client sent may be such that it cannot be read
             reason = f"its answer cannot be read: {type(error).__name__}: {error}"
-            answer = _Answer(i, None, None, reason)
+            answer = Answer(i, None, None, reason)
         with self._changed:
             self._came[i] = answer, until
 
@@ -171,21 +162,21 @@ def main(grid: Grid, context: Context) -> None:
         connection.connect(str(context.run_config["socket"]))
         sockets.require_same_user(connection)
         threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
-        frames.send(connection, {"run": context.run_id})
+        relay_client.send_frame(connection, {"run": context.run_id})
         serve(grid, connection)
 
 
 def serve(grid: Grid, connection: socket.socket) -> None:
     """Does what is asked on a connection until that is closed."""
     fetcher = Fetcher(grid)
-    while (asked := frames.receive(connection)) is not None:
+    while (asked := relay_client.receive_frame(connection)) is not None:
         try:
             header, blobs = _do(grid, fetcher, asked)
         except Exception as error:
             # It is said where somebody can do something about it, and then raised here.
-            frames.send(connection, {"lost": f"{type(error).__name__}: {error}"})
+            relay_client.send_frame(connection, {"lost": f"{type(error).__name__}: {error}"})
             raise
-        frames.send(connection, header, blobs)
+        relay_client.send_frame(connection, header, blobs)
 
 
 def _end_with(connection: int) -> None:
@@ -198,7 +189,9 @@ def _end_with(connection: int) -> None:
     os._exit(0)
 
 
-def _do(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
+def _do(
+    grid: Grid, fetcher: Fetcher, asked: relay_client.Frame
+) -> tuple[dict[str, Any], list[bytes]]:
     match asked.header["do"]:
         case "nodes":
             return _nodes(grid), []
@@ -215,7 +208,7 @@ def _nodes(grid: Grid) -> dict[str, Any]:
     return {"nodes": [[n.node_id, n.public_key.decode("ascii", "replace")] for n in nodes]}
 
 
-def _push(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> dict[str, Any]:
+def _push(grid: Grid, fetcher: Fetcher, asked: relay_client.Frame) -> dict[str, Any]:
     messages = [
         Message(
             RecordDict({RECORD: ConfigRecord({BLOB: blob})}),
@@ -238,31 +231,33 @@ def _push(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> dict[str, Any]:
 def _pull(fetcher: Fetcher, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
     # What is too large ends here: `fedkl serve` holds the state of the run, and this nothing.
     answers = [_limited(answer, ids[answer.id]) for answer in fetcher.take(ids)]
+    blobs = [answer.content for answer in answers if isinstance(answer.content, bytes)]
     heads = [
-        a._replace(content=None if isinstance(a.content, bytes) else a.content) for a in answers
+        (i, node, client, None if isinstance(content, bytes) else content, lost)
+        for i, node, client, content, lost in answers
     ]
-    return {"answers": heads}, [a.content for a in answers if isinstance(a.content, bytes)]
+    return {"answers": heads}, blobs
 
 
-def _limited(answer: _Answer, limit: int) -> _Answer:
+def _limited(answer: Answer, limit: int) -> Answer:
     if not isinstance(answer.content, bytes) or len(answer.content) <= limit:
         return answer
     size = len(answer.content)
     return answer._replace(content=f"its answer of {size} bytes is over the limit of {limit}")
 
 
-def _answer(i: str, reply: Message) -> _Answer:
+def _answer(i: str, reply: Message) -> Answer:
     node = reply.metadata.src_node_id
     if reply.has_error():
         code, reason = reply.error.code, reply.error.reason
         said = _REASONS.get(code, f"Flower failed with code {code}")
         known = reason and code not in _UNKNOWN_TO_IT
         lost = code in (*_UNKNOWN_TO_IT, NO_ANSWER)
-        return _Answer(i, node, None, f"{said}: {reason}" if known else said, lost)
+        return Answer(i, node, None, f"{said}: {reason}" if known else said, lost)
     record = reply.content.get(RECORD)
     entries = dict(record) if isinstance(record, ConfigRecord) else {}
     blob, client = entries.get(BLOB), entries.get(CLIENT)
-    return _Answer(
+    return Answer(
         i,
         node,
         client if type(client) is int else None,

@@ -11,9 +11,8 @@ from fedkl.clients.work import Work
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report, Rows, Words, parts_of
 from fedkl.engines.local import width_of
-from fedkl.network.ray.actor import Opening, Part, Surroundings, Together
+from fedkl.network.ray.actor import Opening, Part, Surroundings, Together, read_plugins
 from fedkl.network.ray.actor_pool import Actors, Batch, Crew
-from fedkl.network.ray.plugins import read_plugins
 from fedkl.server.setup import first_states, task_of, trained_at_once
 from fedkl.training.provenance import versions
 from fedkl.worlds.base import SharedWorld, SoloWorld

@@ -9,7 +9,7 @@ import signal
 import time
 
 from fedkl.clients.work import Train
-from fedkl.network.resident import Stage
+from fedkl.network.client import Stage
 
 SHARE = 0.3
 """Of the clients in a round."""

@@ -2,10 +2,16 @@
 
 import pytest
 
-from fedkl.network import handshake, wire
+from fedkl.network import messages, wire
 from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.handshake import KIND, read_greeting, sources_of, write_greeting
-from fedkl.network.messages import new_federation, new_nonce
+from fedkl.network.messages import (
+    KIND,
+    new_federation,
+    new_nonce,
+    read_greeting,
+    sources_of,
+    write_greeting,
+)
 from fedkl.network.wire import MessageError
 
 
@@ -19,7 +25,7 @@ def test_what_is_written_is_read(greeting):
     data = write_greeting(greeting)
     assert wire.kind_of(data) == KIND
     assert read_greeting(data) == greeting
-    assert greeting.versions == handshake.versions()
+    assert greeting.versions == messages.result_versions()
     assert {"fedkl", "jax", "jaxlib", "numpy"} <= greeting.versions.keys()
     assert not greeting.over
     assert (greeting.client, greeting.turn, greeting.refusal) == (1, 7, "no")

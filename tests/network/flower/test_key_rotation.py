@@ -6,10 +6,10 @@ pytest.importorskip("flwr")
 
 from fedkl.core.errors import UserError
 from fedkl.network import keys
-from fedkl.network.flower import rotation
+from fedkl.network.flower import key_rotation
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.link import Link
-from fedkl.network.flower.rotation import Rotation
+from fedkl.network.flower.key_rotation import Rotation
+from fedkl.network.flower.superlink import Link
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
 
@@ -95,9 +95,9 @@ def test_a_certificate_that_expires_soon_is_warned_of_once_a_day(followed, monke
     keys.make(folder, 2, days=3)
     made.look()
     said.clear()
-    now = rotation.time.monotonic()
-    for later in (0, 1, rotation.WARNING, 10, 2 * rotation.WARNING + 1):
-        monkeypatch.setattr(rotation.time, "monotonic", lambda later=later: now + later + 5)
+    now = key_rotation.time.monotonic()
+    for later in (0, 1, key_rotation.WARNING, 10, 2 * key_rotation.WARNING + 1):
+        monkeypatch.setattr(key_rotation.time, "monotonic", lambda later=later: now + later + 5)
         made.look()
     assert len(said) == 2
     assert "warning: " in said[0]

@@ -12,9 +12,11 @@ from toy_worlds import Points
 
 import fedkl
 from fedkl.clients.work import Evaluate, Train
+from fedkl.core.text import redact_paths
 from fedkl.engines import Failure, Job
 from fedkl.learning.randomness import Purpose, key_for, words_of
-from fedkl.network import handshake
+from fedkl.network import messages
+from fedkl.network.client import RefusalError, Resident
 from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, Moment
@@ -26,8 +28,6 @@ from fedkl.network.messages import (
     read_request,
     write_request,
 )
-from fedkl.network.reasons import without_paths
-from fedkl.network.resident import RefusalError, Resident
 from fedkl.server.loop import Federation
 from fedkl.server.setup import first_states
 from fedkl.server.state import at_the_server, broadcast
@@ -260,8 +260,8 @@ def test_an_error_is_one_line_and_the_client_lives_on(tiny, tmp_path, registered
 
 
 def test_paths_are_nobodys_business():
-    assert without_paths("cannot read /home/me/x.py: gone") == "cannot read (a path): gone"
-    assert without_paths("'~/x' ../y and/or 3 m/s") == "'(a path)' (a path) and/or 3 m/s"
+    assert redact_paths("cannot read /home/me/x.py: gone") == "cannot read (a path): gone"
+    assert redact_paths("'~/x' ../y and/or 3 m/s") == "'(a path)' (a path) and/or 3 m/s"
 
 
 def test_a_plugin_that_is_not_there_is_said_without_its_path(tiny, tmp_path):
@@ -343,14 +343,14 @@ def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
 def greeted(resident, exchange, **changes):
     """Why a client cannot take part: as it is told to the server, and to whoever started it."""
     said = exchange.greeting(None, Moment(0, 5, 0, NONCE))
-    greeting = handshake.read_greeting(said)._replace(**changes)
-    reply = read_reply(resident.answer(handshake.write_greeting(greeting)))
+    greeting = messages.read_greeting(said)._replace(**changes)
+    reply = read_reply(resident.answer(messages.write_greeting(greeting)))
     assert (reply.federation, reply.turn, reply.nonce) == (exchange.federation, 5, NONCE)
     path = resident._folder / REFUSED
     return reply.failure, path.read_text() if path.exists() else ""
 
 
-VERSIONS = handshake.versions()
+VERSIONS = messages.result_versions()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import socket
 
 from fedkl.network import keys
-from fedkl.network.flower.carrier import RelayCarrier
-from fedkl.network.flower.link import Link
+from fedkl.network.flower.relay_client import RelayCarrier
+from fedkl.network.flower.superlink import Link
 
 
 def test_a_superlink_that_was_started_again_is_told_the_keys_again(tmp_path, monkeypatch):

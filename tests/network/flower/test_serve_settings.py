@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.network.flower.serving import Serving
+from fedkl.network.flower.serve_settings import Serving
 from fedkl.training.directory import SERVING, is_served
 
 NAME = "a" * 32

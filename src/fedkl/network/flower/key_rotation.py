@@ -13,7 +13,7 @@ from pathlib import Path
 from fedkl.core.errors import UserError
 from fedkl.network import checks, keys
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.link import Link
+from fedkl.network.flower.superlink import Link
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
 

@@ -1,13 +1,89 @@
-"""Carries messages to the nodes of a SuperLink and back, by way of the relay."""
+"""Messages to the nodes of a SuperLink and back, by way of the relay.
+
+`fedkl serve` and the relay talk over a Unix socket, in frames: a JSON header, and some blobs.
+"""
 
 from __future__ import annotations
 
+import json
 import socket
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from fedkl.network.flower import frames
+_LENGTHS = struct.Struct(">II")
+_LENGTH = struct.Struct(">Q")
+_WAKING = 0.5
+"""Seconds. Flower tells a process that its parent is gone by a signal that is raised in a thread,
+and Python looks at it only when the main thread is out of its system call."""
+
+
+class Frame(NamedTuple):
+    """One thing that is said."""
+
+    header: dict[str, Any]
+    blobs: list[bytes]
+
+
+def _nothing() -> None:
+    """All is well."""
+
+
+def send_frame(
+    connection: socket.socket, header: Mapping[str, Any], blobs: Sequence[bytes] = ()
+) -> None:
+    """Says one thing.
+
+    Raises:
+        OSError: nobody hears it.
+    """
+    text = json.dumps(header).encode()
+    connection.settimeout(None)
+    connection.sendall(_LENGTHS.pack(len(text), len(blobs)) + text)
+    for blob in blobs:
+        connection.sendall(_LENGTH.pack(len(blob)))
+        connection.sendall(blob)
+
+
+def receive_frame(
+    connection: socket.socket, waiting: Callable[[], None] = _nothing
+) -> Frame | None:
+    """What is said next; None: the other side has ended.
+
+    Args:
+        connection: to the other side.
+        waiting: is called twice a second while there is nothing; it ends the waiting by raising.
+
+    Raises:
+        OSError: the connection broke.
+    """
+    try:
+        length, count = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, waiting))
+        header = json.loads(_exactly(connection, length, waiting))
+        blobs = []
+        for _ in range(count):
+            (size,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, waiting))
+            blobs.append(_exactly(connection, size, waiting))
+    except EOFError:
+        return None
+    return Frame(header, blobs)
+
+
+def _exactly(connection: socket.socket, length: int, waiting: Callable[[], None]) -> bytes:
+    data = bytearray()
+    connection.settimeout(_WAKING)
+    while len(data) < length:
+        try:
+            part = connection.recv(min(length - len(data), 1 << 20))
+        except TimeoutError:
+            waiting()
+            continue
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)
+
 
 ANSWERING = 120.0
 """Seconds that the relay may take to hand over what it is given, or what it has."""
@@ -93,7 +169,7 @@ class RelayCarrier:
         """The relay ends when nobody asks it any more."""
         self._connection.close()
 
-    def _ask(self, header: Mapping[str, object], blobs: Sequence[bytes] = ()) -> frames.Frame:
+    def _ask(self, header: Mapping[str, object], blobs: Sequence[bytes] = ()) -> Frame:
         end = time.monotonic() + ANSWERING
 
         def waiting() -> None:
@@ -103,8 +179,8 @@ class RelayCarrier:
                 raise LostError(f"the relay gave no answer within {ANSWERING:g} s")
 
         try:
-            frames.send(self._connection, header, blobs)
-            answer = frames.receive(self._connection, waiting)
+            send_frame(self._connection, header, blobs)
+            answer = receive_frame(self._connection, waiting)
         except OSError as error:
             raise LostError(f"the relay cannot be reached: {error}") from error
         if answer is None:

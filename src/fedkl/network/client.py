@@ -25,17 +25,24 @@ from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.core.settings import build
+from fedkl.core.text import redact_paths
 from fedkl.engines.base import Failure
 from fedkl.engines.local import Asked, simulators_of, work_alone
 from fedkl.io import files, strict_toml
 from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.trajectories import samples_in
-from fedkl.network import LARGEST, handshake, wire
+from fedkl.network import LARGEST, messages, wire
 from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError, States
-from fedkl.network.handshake import Greeting
-from fedkl.network.messages import Reply, Request, Spaces, read_request, spaces_of, write_reply
-from fedkl.network.reasons import without_paths
+from fedkl.network.messages import (
+    Greeting,
+    Reply,
+    Request,
+    Spaces,
+    read_request,
+    spaces_of,
+    write_reply,
+)
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.server.setup import first_states, params_of, task_of
 from fedkl.training import plugin_consent
@@ -76,7 +83,7 @@ class Resident:
 
         All of it goes to stderr, and what the server gets to see is one line without paths.
         """
-        if wire.kind_of(data) == handshake.KIND:
+        if wire.kind_of(data) == messages.GREETING:
             return self._meet(data)
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
@@ -86,7 +93,7 @@ class Resident:
             reply = Reply(*names, "", self._result(request))
             return write_reply(reply, self._limit)
         except Exception as error:
-            return write_reply(Reply(*names, without_paths(_logged(error)), {}))
+            return write_reply(Reply(*names, redact_paths(_logged(error)), {}))
 
     def _meet(self, data: bytes) -> bytes:
         """A reply to a greeting; why this client cannot take part, or that the run is over, is in a
@@ -94,7 +101,7 @@ class Resident:
         reason = ""
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
-            greeting = handshake.read_greeting(data, self._limit)
+            greeting = messages.read_greeting(data, self._limit)
             names = (greeting.federation, self._client, 0, greeting.turn, greeting.nonce)
             if not greeting.over:
                 self._require_common(greeting)
@@ -105,7 +112,7 @@ class Resident:
         except Exception as error:
             reason = _logged(error)
             files.write_atomically(self._folder / REFUSED, reason.encode(), 0o600)
-        return write_reply(Reply(*names, without_paths(reason), {}))
+        return write_reply(Reply(*names, redact_paths(reason), {}))
 
     def _require_common(self, greeting: Greeting) -> None:
         """Whether this client has all that it must have in common with a server.
@@ -113,7 +120,7 @@ class Resident:
         Raises:
             RefusalError: it has not.
         """
-        for package, ours in handshake.versions().items():
+        for package, ours in messages.result_versions().items():
             if ours != (theirs := greeting.versions.get(package, "another")):
                 raise RefusalError(
                     f"this has {package} {ours}, and the server {theirs}: use the same on both "
@@ -128,7 +135,7 @@ class Resident:
         stage = self._stage_of(greeting.config)
         stage.require(greeting.spaces)
         for what, source in stage.sources.items():
-            own = what == handshake.WORLD and self._world is not None
+            own = what == messages.WORLD and self._world is not None
             if not own and source != greeting.sources[what]:
                 raise RefusalError(
                     f"the {what} is made by other source code here than on the server: give both "
@@ -208,7 +215,7 @@ class Stage:
         if client >= number:
             raise RefusalError(f"client {client} is not one of 0 to {number - 1}")
         self.digest = digest
-        self.sources = handshake.sources_of(config)
+        self.sources = messages.sources_of(config)
         self.task: Task = task_of(config)
         self._model: Model
         self.first: ClientState
