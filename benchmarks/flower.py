@@ -40,9 +40,9 @@ except UserError as error:
     raise SystemExit(str(error)) from error
 
 from fedkl.network.flower.engine import Flower, Screen
-from fedkl.network.flower.environment import surroundings
+from fedkl.network.flower.environment import flower_environment
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.relay_client import Answer, Carrier, Parcel
+from fedkl.network.flower.relay_client import NodeAnswer, NodeMessage, Transport
 from fedkl.network.flower.superlink import SuperLink
 from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
@@ -77,20 +77,20 @@ def in_process(config: Config, rounds: int) -> list[float]:
 class Timed:
     """A carrier that remembers when it was asked."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: Transport) -> None:
         self._carrier = carrier
         self.push_begins = self.push_ends = self.last_answer = 0.0
 
     def nodes(self) -> dict[int, bytes]:
         return self._carrier.nodes()
 
-    def push(self, parcels: Sequence[Parcel]) -> list[str]:
+    def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
         self.push_begins = time.perf_counter()
         ids = self._carrier.push(parcels)
         self.push_ends = time.perf_counter()
         return ids
 
-    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
         answers = self._carrier.pull(ids)
         if answers:
             self.last_answer = time.perf_counter()
@@ -157,7 +157,7 @@ def _there_and_back(fleet: Fleet, signer: Signer) -> float:
     """Seconds until each client has answered a message that asks for nothing."""
     nodes = fleet.connected().items()
     begins = time.perf_counter()
-    parcels = [Parcel(node, signer.sign(client, b""), PATIENCE) for client, node in nodes]
+    parcels = [NodeMessage(node, signer.sign(client, b""), PATIENCE) for client, node in nodes]
     waiting = set(fleet.push(parcels))
     while waiting:
         waiting -= {answer.id for answer in fleet.pull(dict.fromkeys(waiting, 0))}
@@ -205,7 +205,7 @@ def plain(preset: str, settings: dict[str, Any], rounds: int) -> list[float]:
         connection = {"address": f"{HOST}:{port}", "insecure": True}
         told = {"superlink": {"default": "here", "here": connection}}
         (folder / "config.toml").write_text(tomli_w.dumps(told), encoding="utf-8")
-        environment = surroundings(folder) | {
+        environment = flower_environment(folder) | {
             "JAX_COMPILATION_CACHE_DIR": str(cache_folder()),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -34,7 +34,7 @@ def test_the_first_round_does_not_count(flower: ModuleType, tmp_path: Path) -> N
 
 
 def test_a_carrier_remembers_when_the_last_answer_came(flower: ModuleType) -> None:
-    class Carrier:
+    class Transport:
         answers: Sequence[str] = ()
 
         def push(self, parcels: Sequence[str]) -> list[str]:
@@ -43,7 +43,7 @@ def test_a_carrier_remembers_when_the_last_answer_came(flower: ModuleType) -> No
         def pull(self, ids: Sequence[str]) -> Sequence[str]:
             return self.answers
 
-    carrier = Carrier()
+    carrier = Transport()
     timed = flower.Timed(carrier)
     assert timed.push(["a"]) == ["a"]
     assert 0 < timed.push_begins <= timed.push_ends

@@ -245,7 +245,7 @@ def test_an_expired_certificate_is_named_with_its_date(made):
 
 
 def test_an_expired_authority_is_named_with_its_date(made):
-    folder = made(days=-keys.LONGEST - 1)
+    folder = made(days=-keys.MAX_DAYS - 1)
     for check in (checks.check_server, lambda *a: checks.check_client(folder, 0, *a[1:])):
         with pytest.raises(UserError, match=rf"ca\.crt expired on {day(-1)}: .* new keys"):
             check(folder, HERE, free_port())

@@ -3,7 +3,7 @@
 import pytest
 
 from fedkl.network import messages, wire
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import (
     KIND,
     new_federation,
@@ -18,7 +18,7 @@ from fedkl.network.wire import MessageError
 @pytest.fixture
 def greeting(tiny):
     exchange = Exchange(tiny(), new_federation())
-    return read_greeting(exchange.greeting(1, Moment(0, 7, 0, new_nonce()), "no"))
+    return read_greeting(exchange.greeting(1, RequestStamp(0, 7, 0, new_nonce()), "no"))
 
 
 def test_what_is_written_is_read(greeting):

@@ -4,5 +4,5 @@ Nothing here carries messages between machines; whoever does (Flower) sees bytes
 package imports no JAX: what only hands bytes on need not wait for it.
 """
 
-LARGEST = 10**9
+MAX_MESSAGE_BYTES = 10**9
 """Bytes of a message, unless somebody allows fewer."""

@@ -20,9 +20,9 @@ class NotThereError(UserError):
     """Nobody answers there, which may pass: a server that is started, a network that comes up."""
 
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that a server may take to answer."""
-SOON = 30.0
+WARN_DAYS = 30.0
 """Days before its end that a certificate is warned of."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 # As OpenSSL numbers what is wrong with a certificate (X509_V_ERR_...).
@@ -90,7 +90,7 @@ def check_server(folder: Path, host: str, port: int) -> None:
     address = _address(host)
     name = None if address is not None and address.is_unspecified else host
     try:
-        _shake_hands_here(shown, authority, name)
+        _handshake_in_memory(shown, authority, name)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in _NAMES:
             raise UserError(
@@ -103,7 +103,7 @@ def check_server(folder: Path, host: str, port: int) -> None:
     check_port(host, port)
 
 
-def expiring(folder: Path, days: float = SOON) -> list[str]:
+def expiring(folder: Path, days: float = WARN_DAYS) -> list[str]:
     """Name the certificates of a folder that expire soon, a sentence each.
 
     Raises:
@@ -146,16 +146,16 @@ def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
     authority = _authority(folder)
     place = address_of(host, port)
     try:
-        shown = _shake_hands(authority, host, port)
+        shown = _handshake(authority, host, port)
     except ssl.SSLCertVerificationError as error:
-        raise UserError(_why_not(error, folder, host, port)) from error
+        raise UserError(_trust_error(error, folder, host, port)) from error
     except (ssl.SSLError, EOFError, ConnectionError, TimeoutError) as error:
         raise UserError(f"what listens on {place} does not speak TLS as a server should") from error
     _, end = keys.validity(shown, place)
     what = f"the certificate of the server at {place}"
     return [
         *expiring(folder),
-        *_expires_soon(end, what, SOON, "whoever runs it must make a new one"),
+        *_expires_soon(end, what, WARN_DAYS, "whoever runs it must make a new one"),
     ]
 
 
@@ -168,7 +168,7 @@ def check_port(host: str, port: int) -> None:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
-        raise UserError(_unknown(host)) from error
+        raise UserError(_unknown_host(host)) from error
     for family, _, _, _, where in found:
         with socket.socket(family, socket.SOCK_STREAM) as listener:
             # As servers do: what is left of a connection of one that just ended is not in the way.
@@ -224,7 +224,7 @@ def _problem_with_dates(data: bytes, what: str) -> str | None:
     return None
 
 
-def _shake_hands_here(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> None:
+def _handshake_in_memory(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> None:
     """Both sides of a handshake, without a network."""
     client.check_hostname = name is not None
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -240,7 +240,7 @@ def _shake_hands_here(server: ssl.SSLContext, client: ssl.SSLContext, name: str 
             waiting.remove(side)
 
 
-def _shake_hands(context: ssl.SSLContext, host: str, port: int) -> bytes:
+def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
     """The certificate that a server shows, as DER."""
     with (
         _connect(host, port) as connection,
@@ -249,14 +249,14 @@ def _shake_hands(context: ssl.SSLContext, host: str, port: int) -> bytes:
         return secured.getpeercert(binary_form=True) or b""
 
 
-def _why_not(error: ssl.SSLCertVerificationError, folder: Path, host: str, port: int) -> str:
+def _trust_error(error: ssl.SSLCertVerificationError, folder: Path, host: str, port: int) -> str:
     """Why a server's certificate is not trusted."""
     shown = f"the certificate of the server at {address_of(host, port)}"
     if error.verify_code in (_NOT_YET, _EXPIRED):
         # Only to say the date: nothing is believed, and nothing is sent.
         anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-        data = _shake_hands(_as_grpc(anybody), host, port)
+        data = _handshake(_as_grpc(anybody), host, port)
         clock = "; or the clock of this machine is wrong"
         return (_problem_with_dates(data, shown) or f"{shown}: {error.verify_message}") + clock
     if error.verify_code in _NAMES:
@@ -270,19 +270,19 @@ def _why_not(error: ssl.SSLCertVerificationError, folder: Path, host: str, port:
 def _connect(host: str, port: int) -> socket.socket:
     place = address_of(host, port)
     try:
-        return socket.create_connection((host, port), PATIENCE)
+        return socket.create_connection((host, port), TIMEOUT)
     except (socket.gaierror, UnicodeError) as error:
         passing = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
-        raise (NotThereError if passing else UserError)(_unknown(host)) from error
+        raise (NotThereError if passing else UserError)(_unknown_host(host)) from error
     except ConnectionRefusedError as error:
         raise NotThereError(f"nobody listens on {place}") from error
     except TimeoutError as error:
-        raise NotThereError(f"{place} did not answer within {PATIENCE:g} s") from error
+        raise NotThereError(f"{place} did not answer within {TIMEOUT:g} s") from error
     except OSError as error:
         raise NotThereError(f"{place} cannot be reached: {error.strerror}") from error
 
 
-def _unknown(host: str) -> str:
+def _unknown_host(host: str) -> str:
     return f"the host '{host}' is not known here"
 
 

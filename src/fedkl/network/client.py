@@ -31,7 +31,7 @@ from fedkl.engines.local import Asked, simulators_of, work_alone
 from fedkl.io import files, strict_toml
 from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.trajectories import samples_in
-from fedkl.network import LARGEST, messages, wire
+from fedkl.network import MAX_MESSAGE_BYTES, messages, wire
 from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError, States
 from fedkl.network.messages import (
@@ -53,7 +53,7 @@ class RefusalError(Exception):
     """Why a request is not answered with a result, in one sentence."""
 
 
-class Resident:
+class NetworkClient:
     """Answers the requests that are made of one client, one after the other."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Resident:
         client: int,
         world: Mapping[str, Any] | None = None,
         plugins: Sequence[Path] = (),
-        limit: int = LARGEST,
+        limit: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Args:
         folder: for the client's states.
@@ -76,7 +76,7 @@ class Resident:
         self._world = world
         self._plugins = plugins
         self._limit = limit
-        self._stage: Stage | None = None
+        self._session: Session | None = None
 
     def answer(self, data: bytes) -> bytes:
         """A reply to bytes that are a request or anything else; nothing that is wrong is raised.
@@ -84,7 +84,7 @@ class Resident:
         All of it goes to stderr, and what the server gets to see is one line without paths.
         """
         if wire.kind_of(data) == messages.GREETING:
-            return self._meet(data)
+            return self._answer_greeting(data)
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
             request = read_request(data, self._limit)
@@ -93,9 +93,9 @@ class Resident:
             reply = Reply(*names, "", self._result(request))
             return write_reply(reply, self._limit)
         except Exception as error:
-            return write_reply(Reply(*names, redact_paths(_logged(error)), {}))
+            return write_reply(Reply(*names, redact_paths(_log_error(error)), {}))
 
-    def _meet(self, data: bytes) -> bytes:
+    def _answer_greeting(self, data: bytes) -> bytes:
         """A reply to a greeting; why this client cannot take part, or that the run is over, is in a
         file, too, where whoever has started it looks."""
         reason = ""
@@ -104,17 +104,17 @@ class Resident:
             greeting = messages.read_greeting(data, self._limit)
             names = (greeting.federation, self._client, 0, greeting.turn, greeting.nonce)
             if not greeting.over:
-                self._require_common(greeting)
+                self._require_shared(greeting)
             (self._folder / REFUSED).unlink(missing_ok=True)
             (self._folder / OVER).unlink(missing_ok=True)
             if greeting.over:
                 files.write_atomically(self._folder / OVER, b"", 0o600)
         except Exception as error:
-            reason = _logged(error)
+            reason = _log_error(error)
             files.write_atomically(self._folder / REFUSED, reason.encode(), 0o600)
         return write_reply(Reply(*names, redact_paths(reason), {}))
 
-    def _require_common(self, greeting: Greeting) -> None:
+    def _require_shared(self, greeting: Greeting) -> None:
         """Whether this client has all that it must have in common with a server.
 
         Raises:
@@ -132,9 +132,9 @@ class Resident:
             )
         if greeting.refusal:
             raise RefusalError(greeting.refusal)
-        stage = self._stage_of(greeting.config)
-        stage.require(greeting.spaces)
-        for what, source in stage.sources.items():
+        session = self._session_for(greeting.config)
+        session.require(greeting.spaces)
+        for what, source in session.sources.items():
             own = what == messages.WORLD and self._world is not None
             if not own and source != greeting.sources[what]:
                 raise RefusalError(
@@ -144,9 +144,9 @@ class Resident:
 
     def close(self) -> None:
         """Ends the simulators, if any."""
-        if self._stage is not None:
-            self._stage.close()
-            self._stage = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _result(self, request: Request) -> Arrays:
         """What leaves the client."""
@@ -156,37 +156,37 @@ class Resident:
             raise RefusalError(
                 f"round {request.since} is not over yet, and nothing was accepted in it"
             )
-        stage = self._stage_of(request.config)
-        stage.require(request.spaces)
-        states = States(self._folder, request.federation, stage.first)
+        session = self._session_for(request.config)
+        session.require(request.spaces)
+        states = States(self._folder, request.federation, session.first)
         if not isinstance(request.work, Train):
-            answer, _ = stage.do(request, states.read(request.since))
+            answer, _ = session.do(request, states.read(request.since))
             return to_arrays(answer)
         new = request.round + 1
         # A request that was late on its way must not undo what came of a newer one.
         if states.turn(new) > request.turn:
             raise RefusalError("it has trained for a newer request of the same round")
         before = states.read(request.since)
-        answer, after = stage.do(request, before)
+        answer, after = session.do(request, before)
         assert after is not None
         if problem := problem_with_state(before, after):
             raise RefusalError(problem)
         states.write(new, request.since, request.turn, after)
-        states.forget(request.since, request.floor)
+        states.prune(request.since, request.floor)
         return to_arrays(answer)
 
-    def _stage_of(self, config: str) -> Stage:
+    def _session_for(self, config: str) -> Session:
         """What a config asks for, made when it is first seen."""
         digest = hashlib.sha256(config.encode()).hexdigest()
-        if self._stage is None or self._stage.digest != digest:
+        if self._session is None or self._session.digest != digest:
             self.close()
             for plugin in self._plugins:
                 load_plugin(plugin)
-            self._stage = Stage(digest, _read(config, self._world), self._client, self._world)
-        return self._stage
+            self._session = Session(digest, _read(config, self._world), self._client, self._world)
+        return self._session
 
 
-class Stage:
+class Session:
     """What follows from a config for one client: the task, its row of params, its first state."""
 
     def __init__(
@@ -264,7 +264,7 @@ class Stage:
             self._workers.close()
 
 
-def _logged(error: Exception) -> str:
+def _log_error(error: Exception) -> str:
     """Why something was not done, after all of it went to the client's own log."""
     expected = isinstance(error, RefusalError | StateError | MessageError | UserError)
     if not expected:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkl.core.errors import UserError
-from fedkl.network.sockets import GoneError, NoAnswerError, ask, listens
+from fedkl.network.sockets import GoneError, NoAnswerError, ask, is_listening
 
-STARTING = 30.0
+START_TIMEOUT = 30.0
 """Seconds that a process may take until it listens."""
 SOCKET, LOG = "worker.sock", "worker.log"
 REFUSED = "refused"
@@ -28,7 +28,7 @@ OVER = "over"
 """A file that is there once the server has said that its run is over."""
 ATTEMPTS = 3
 """How often a message is handed over to a process that then dies."""
-_STARTING, _ALIVE = "starting.lock", "worker.lock"
+_START_LOCK, _ALIVE_LOCK = "starting.lock", "worker.lock"
 
 
 class Place(NamedTuple):
@@ -70,14 +70,14 @@ def deliver(place: Place, data: bytes, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
     for _ in range(ATTEMPTS):
         with contextlib.suppress(GoneError):
-            path = ensure(place, max(0.0, min(STARTING, deadline - time.monotonic())))
+            path = ensure_running(place, max(0.0, min(START_TIMEOUT, deadline - time.monotonic())))
             return ask(path, data, max(0.0, deadline - time.monotonic()))
         # One that is being killed may listen for a moment longer.
         time.sleep(0.1)
     raise NoAnswerError(f"the client's process died {ATTEMPTS} times before it answered")
 
 
-def ensure(place: Place, seconds: float = STARTING) -> Path:
+def ensure_running(place: Place, seconds: float = START_TIMEOUT) -> Path:
     """The socket of a client's process, which is started if it is not there.
 
     Several that ask at once start one.
@@ -91,8 +91,8 @@ def ensure(place: Place, seconds: float = STARTING) -> Path:
         NoAnswerError: the process did not come up.
     """
     private_folder(place.folder)
-    with _locked(place.folder / _STARTING):
-        if not listens(place.socket):
+    with _locked(place.folder / _START_LOCK):
+        if not is_listening(place.socket):
             _start(place, seconds)
     return place.socket
 
@@ -106,7 +106,7 @@ def stop(place: Place, seconds: float = 5.0) -> None:
     """
     deadline = time.monotonic() + seconds
     by = signal.SIGTERM
-    while (process := alive(place.folder)) is not None:
+    while (process := running_pid(place.folder)) is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, by)
         time.sleep(0.02)
@@ -114,10 +114,10 @@ def stop(place: Place, seconds: float = 5.0) -> None:
             by = signal.SIGKILL
 
 
-def alive(folder: Path) -> int | None:
+def running_pid(folder: Path) -> int | None:
     """The number of the process that serves a client's folder, if there is one."""
     try:
-        with (folder / _ALIVE).open("r+") as file:
+        with (folder / _ALIVE_LOCK).open("r+") as file:
             try:
                 # Shared, so that two who look do not take each other for the process.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def claim(folder: Path) -> int | None:
     Returns:
         An open file, never to be closed; None if there is another such process.
     """
-    descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(folder / _ALIVE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     # Somebody may be looking whether we are alive; that takes no time.
     for _ in range(50):
         try:

@@ -29,7 +29,7 @@ class StateError(Exception):
     """Why a client cannot go on from the state that the server says, in one sentence."""
 
 
-class Kept(NamedTuple):
+class StoredState(NamedTuple):
     """What is in a file."""
 
     since: int
@@ -92,7 +92,7 @@ class States:
         except StateError:
             return 0
 
-    def forget(self, since: int, floor: int) -> None:
+    def prune(self, since: int, floor: int) -> None:
         """Removes what the server can no longer ask for.
 
         That is all from before round `floor`, but for the state that the client had then: the
@@ -128,7 +128,7 @@ class States:
     def _path(self, round: int) -> Path:
         return self._folder / f"{round:06d}.safetensors"
 
-    def _open(self, round: int) -> Kept:
+    def _open(self, round: int) -> StoredState:
         path, what = self._path(round), f"this client's state after round {round}"
         with files.explain_os_errors("read", path):
             try:
@@ -137,10 +137,10 @@ class States:
                 raise StateError(f"{what} is not on its disk") from error
         try:
             header, arrays = wire.unpack(_KIND, data, NO_LIMIT)
-            wire.check_names(header, {"round", "since", "turn"})
-            its, since, turn = (wire.whole(header, name) for name in ("round", "since", "turn"))
+            wire.check_entries(header, {"round", "since", "turn"})
+            its, since, turn = (wire.int_entry(header, name) for name in ("round", "since", "turn"))
         except MessageError as error:
             raise StateError(f"{what} is damaged: {error}") from error
         if its != round or since >= round:
             raise StateError(f"{what} is damaged: it is that of round {its}")
-        return Kept(since, turn, arrays)
+        return StoredState(since, turn, arrays)

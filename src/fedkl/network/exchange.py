@@ -13,7 +13,7 @@ from fedkl.config.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import to_arrays
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 from fedkl.network.messages import (
     Greeting,
     Request,
@@ -32,11 +32,11 @@ from fedkl.server.validation import expected_of
 
 R = TypeVar("R")
 
-_BESIDE = 1 << 20
+_OVERHEAD = 1 << 20
 """Bytes of an answer beside its arrays, at the most: their names, and what it says of itself."""
 
 
-class Moment(NamedTuple):
+class RequestStamp(NamedTuple):
     """When something is asked; see `Request`."""
 
     round: int
@@ -48,7 +48,7 @@ class Moment(NamedTuple):
 class Exchange:
     """Writes requests, and reads replies to them."""
 
-    def __init__(self, config: Config, federation: str, limit: int = LARGEST) -> None:
+    def __init__(self, config: Config, federation: str, limit: int = MAX_MESSAGE_BYTES) -> None:
         """Args:
         config: the run's.
         federation: its name, as `messages.new_federation` made it.
@@ -61,7 +61,7 @@ class Exchange:
         self._limit = limit
 
     def greeting(
-        self, client: int | None, at: Moment, refusal: str = "", over: bool = False
+        self, client: int | None, at: RequestStamp, refusal: str = "", over: bool = False
     ) -> bytes:
         """Make the greeting of a client that has connected.
 
@@ -85,7 +85,9 @@ class Exchange:
         )
         return write_greeting(said, self._limit)
 
-    def request(self, work: Work[Any], model: Model, job: Job, key: Words, at: Moment) -> bytes:
+    def request(
+        self, work: Work[Any], model: Model, job: Job, key: Words, at: RequestStamp
+    ) -> bytes:
         """What is sent to a job's client.
 
         Args:
@@ -119,14 +121,16 @@ class Exchange:
             work, model, job: of the request.
         """
         arrays = to_arrays(self._expected(work, _sent(model, job))).values()
-        return min(self._limit, sum(array.nbytes for array in arrays) + _BESIDE)
+        return min(self._limit, sum(array.nbytes for array in arrays) + _OVERHEAD)
 
     def largest_of_all(self) -> int:
         """Bytes that an honest answer to anything stays below, with much to spare."""
         model, _ = first_states(self._config)
         return min(self._limit, 4 * self.largest(Train(), model, Job(0, np.zeros(2, np.uint32))))
 
-    def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:
+    def result(
+        self, data: bytes, work: Work[R], model: Model, job: Job, at: RequestStamp
+    ) -> R | Failure:
         """What a client made of a request, or why that does not count.
 
         Args:

@@ -39,11 +39,11 @@ except ImportError as error:
 
 HOSTS = ("localhost", "127.0.0.1")
 """What every server's certificate is for."""
-LONGEST = 3650
+MAX_DAYS = 3650
 """Days that the authority lasts, and a server's certificate at the most."""
 MOST_CLIENTS = 100_000
 _PRIVATE, _PUBLIC = 0o600, 0o644
-_CLOCKS_DIFFER = datetime.timedelta(hours=1)
+_CLOCK_SKEW = datetime.timedelta(hours=1)
 _CLIENT = re.compile(r"client-(0|[1-9]\d*)\.pub")
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _WRONG = (ValueError, TypeError, UnsupportedAlgorithm)
@@ -67,8 +67,8 @@ def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365)
     """
     if not 1 <= clients <= MOST_CLIENTS:
         raise UserError(f"there must be 1 to {MOST_CLIENTS} clients, not {clients}")
-    if not 1 <= days <= LONGEST:
-        raise UserError(f"a certificate can be valid for 1 to {LONGEST} days, not {days}")
+    if not 1 <= days <= MAX_DAYS:
+        raise UserError(f"a certificate can be valid for 1 to {MAX_DAYS} days, not {days}")
     others = [_name(host) for host in hosts]
     private_folder(folder)
     with _locked(folder):
@@ -82,7 +82,7 @@ def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365)
             _make_client(folder, number)
 
 
-class Watch:
+class KeyWatch:
     """Notices when what a server needs of a folder of keys has changed: clients' public keys, its
     certificate, its private key."""
 
@@ -258,7 +258,7 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     # would be told of a bad signature and not of an unknown authority.
     name = f"fedkl federation {secrets.token_hex(4)}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    end = _now() + datetime.timedelta(days=LONGEST)
+    end = _now() + datetime.timedelta(days=MAX_DAYS)
     return (
         _certificate(name, key.public_key(), subject, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -277,7 +277,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_now() - _CLOCKS_DIFFER)
+        .not_valid_before(_now() - _CLOCK_SKEW)
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )

@@ -24,7 +24,7 @@ from fedkl.config.config import Config
 from fedkl.engines.base import Failure, Words
 from fedkl.heterogeneity import Measure
 from fedkl.io.arrays import from_arrays
-from fedkl.network import LARGEST, wire
+from fedkl.network import MAX_MESSAGE_BYTES, wire
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.training import provenance
 from fedkl.worlds.base import AnyWorld, Continuous
@@ -102,7 +102,7 @@ def check_federation(name: str) -> str:
         MessageError: it is not; it could be a path.
     """
     if not _FEDERATION.fullmatch(name):
-        raise MessageError(f"federation is {wire.shortened(repr(name))}, not 32 hexadecimal digits")
+        raise MessageError(f"federation is {wire.one_line(repr(name))}, not 32 hexadecimal digits")
     return name
 
 
@@ -114,7 +114,7 @@ def spaces_of(world: AnyWorld) -> Spaces:
     return Spaces(world.observation_size, True, actions.number)
 
 
-def write_request(request: Request, limit: int = LARGEST) -> bytes:
+def write_request(request: Request, limit: int = MAX_MESSAGE_BYTES) -> bytes:
     """The request as bytes.
 
     Raises:
@@ -132,23 +132,23 @@ def write_request(request: Request, limit: int = LARGEST) -> bytes:
     return wire.pack(_REQUEST, header, request.model, limit)
 
 
-def read_request(data: bytes, limit: int = LARGEST) -> Request:
+def read_request(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Request:
     """The request that bytes are.
 
     Raises:
         MessageError: they are none.
     """
     header, arrays = wire.unpack(_REQUEST, data, limit)
-    wire.check_names(header, {*Request._fields} - {"model"})
+    wire.check_entries(header, {*Request._fields} - {"model"})
     return Request(
-        federation=check_federation(wire.text(header, "federation")),
-        client=wire.whole(header, "client"),
-        round=wire.whole(header, "round"),
-        turn=wire.whole(header, "turn"),
+        federation=check_federation(wire.str_entry(header, "federation")),
+        client=wire.int_entry(header, "client"),
+        round=wire.int_entry(header, "round"),
+        turn=wire.int_entry(header, "turn"),
         nonce=read_nonce(header),
-        since=wire.whole(header, "since"),
-        floor=wire.whole(header, "floor"),
-        config=wire.text(header, "config"),
+        since=wire.int_entry(header, "since"),
+        floor=wire.int_entry(header, "floor"),
+        config=wire.str_entry(header, "config"),
         spaces=read_spaces(header["spaces"]),
         work=_work(header["work"]),
         key=_words(header, "key"),
@@ -163,8 +163,8 @@ def read_nonce(header: Mapping[str, Any]) -> str:
     Raises:
         MessageError: it is none.
     """
-    if not _NONCE.fullmatch(nonce := wire.text(header, "nonce")):
-        raise MessageError(f"nonce is {wire.shortened(repr(nonce))}, not 32 hexadecimal digits")
+    if not _NONCE.fullmatch(nonce := wire.str_entry(header, "nonce")):
+        raise MessageError(f"nonce is {wire.one_line(repr(nonce))}, not 32 hexadecimal digits")
     return nonce
 
 
@@ -183,7 +183,7 @@ def _class_of(name: str) -> type[Any]:
     if name == "record":
         raise MessageError("an episode is the client's data, and never leaves it")
     if name not in WORKS:
-        raise MessageError(f"a client cannot be asked to {wire.shortened(repr(name))}")
+        raise MessageError(f"a client cannot be asked to {wire.one_line(repr(name))}")
     return WORKS[name]
 
 
@@ -193,18 +193,18 @@ def _work(given: Any) -> Work[Any]:
     cls = _class_of(given["name"])
     hints = typing.get_type_hints(cls)
     fields = [field.name for field in dataclasses.fields(cls)]
-    wire.check_names(given, {"name", *fields})
+    wire.check_entries(given, {"name", *fields})
     result: Work[Any] = cls(**{name: _field(given, name, hints[name]) for name in fields})
     return result
 
 
 def _field(given: Mapping[str, Any], name: str, kind: type) -> Any:
     if kind is float:
-        return wire.real(given, name)
+        return wire.float_entry(given, name)
     if kind is int:
-        return wire.whole(given, name)
+        return wire.int_entry(given, name)
     if type(given[name]) is not kind:
-        raise MessageError(f"{name} is {wire.shortened(repr(given[name]))}, of another type")
+        raise MessageError(f"{name} is {wire.one_line(repr(given[name]))}, of another type")
     return given[name]
 
 
@@ -234,32 +234,32 @@ class Reply(NamedTuple):
     result: Arrays
 
 
-def write_reply(reply: Reply, limit: int = LARGEST) -> bytes:
+def write_reply(reply: Reply, limit: int = MAX_MESSAGE_BYTES) -> bytes:
     """The reply as bytes.
 
     Raises:
         MessageError: it is too large.
     """
-    header = reply._asdict() | {"failure": wire.shortened(reply.failure)}
+    header = reply._asdict() | {"failure": wire.one_line(reply.failure)}
     del header["result"]
     return wire.pack(_REPLY, header, reply.result, limit)
 
 
-def read_reply(data: bytes, limit: int = LARGEST) -> Reply:
+def read_reply(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Reply:
     """The reply that bytes are.
 
     Raises:
         MessageError: they are none.
     """
     header, arrays = wire.unpack(_REPLY, data, limit)
-    wire.check_names(header, {*Reply._fields} - {"result"})
+    wire.check_entries(header, {*Reply._fields} - {"result"})
     return Reply(
-        federation=wire.text(header, "federation"),
-        client=wire.whole(header, "client"),
-        round=wire.whole(header, "round"),
-        turn=wire.whole(header, "turn"),
-        nonce=wire.text(header, "nonce"),
-        failure=wire.shortened(wire.text(header, "failure")),
+        federation=wire.str_entry(header, "federation"),
+        client=wire.int_entry(header, "client"),
+        round=wire.int_entry(header, "round"),
+        turn=wire.int_entry(header, "turn"),
+        nonce=wire.str_entry(header, "nonce"),
+        failure=wire.one_line(wire.str_entry(header, "failure")),
         result=arrays,
     )
 
@@ -276,7 +276,7 @@ def result_of(reply: Reply, expected: R) -> R | Failure:
     try:
         return from_arrays(expected, reply.result)
     except ValueError as error:  # which names what is amiss, perhaps by a name of the sender's
-        return Failure(wire.shortened(str(error)))
+        return Failure(wire.one_line(str(error)))
 
 
 GREETING = "greeting"
@@ -317,7 +317,7 @@ def sources_of(config: Config) -> dict[str, str]:
     return {ALGORITHM: _source(config.algorithm), WORLD: _source(config.world)}
 
 
-def write_greeting(greeting: Greeting, limit: int = LARGEST) -> bytes:
+def write_greeting(greeting: Greeting, limit: int = MAX_MESSAGE_BYTES) -> bytes:
     """The greeting as bytes.
 
     Raises:
@@ -326,30 +326,30 @@ def write_greeting(greeting: Greeting, limit: int = LARGEST) -> bytes:
     return wire.pack(GREETING, greeting._asdict() | {"spaces": list(greeting.spaces)}, {}, limit)
 
 
-def read_greeting(data: bytes, limit: int = LARGEST) -> Greeting:
+def read_greeting(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Greeting:
     """The greeting that bytes are.
 
     Raises:
         MessageError: they are none.
     """
     header, _ = wire.unpack(GREETING, data, limit)
-    wire.check_names(header, Greeting._fields)
+    wire.check_entries(header, Greeting._fields)
     sources, versions = header["sources"], header["versions"]
     if not isinstance(sources, dict) or not isinstance(versions, dict):
         raise MessageError("sources and versions are not tables")
-    wire.check_names(sources, (ALGORITHM, WORLD))
+    wire.check_entries(sources, (ALGORITHM, WORLD))
     if type(over := header["over"]) is not bool:
         raise MessageError("over is neither true nor false")
     return Greeting(
-        federation=check_federation(wire.text(header, "federation")),
-        client=None if header["client"] is None else wire.whole(header, "client"),
-        turn=wire.whole(header, "turn"),
+        federation=check_federation(wire.str_entry(header, "federation")),
+        client=None if header["client"] is None else wire.int_entry(header, "client"),
+        turn=wire.int_entry(header, "turn"),
         nonce=read_nonce(header),
-        versions={name: wire.shortened(wire.text(versions, name)) for name in versions},
-        config=wire.text(header, "config"),
+        versions={name: wire.one_line(wire.str_entry(versions, name)) for name in versions},
+        config=wire.str_entry(header, "config"),
         spaces=read_spaces(header["spaces"]),
-        sources={name: wire.text(sources, name) for name in sources},
-        refusal=wire.shortened(wire.text(header, "refusal")),
+        sources={name: wire.str_entry(sources, name) for name in sources},
+        refusal=wire.one_line(wire.str_entry(header, "refusal")),
         over=over,
     )
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
-from fedkl.network.worker import own_world
+from fedkl.network.worker import read_own_world
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
@@ -30,7 +30,7 @@ def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
     Raises:
         UserError: it could not.
     """
-    own_world(world)
+    read_own_world(world)
     for plugin in plugins:
         if not plugin.is_file():
             raise UserError(f"the plugin {plugin} is not a file")
@@ -47,11 +47,11 @@ def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"the plugins took longer than {PATIENCE:g} s to load") from error
+        raise UserError(f"the plugins took longer than {TIMEOUT:g} s to load") from error
     if done.returncode:
         lines = done.stderr.split("\n")
         raise UserError(next((x for x in reversed(lines) if x.strip()), "the plugins cannot run"))
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _try_world(path: Path | None) -> int:
-    table = own_world(path)
+    table = read_own_world(path)
     if table is None:
         return 0
     from fedkl.core.settings import build

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedkl.core.errors import UserError
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 
 _LENGTH = struct.Struct(">Q")
 _PEER = struct.Struct("iII")
@@ -33,7 +33,7 @@ class GoneError(NoAnswerError):
     """Nobody was there, or died before the answer."""
 
 
-def ask(path: Path, data: bytes, seconds: float, limit: int = LARGEST) -> bytes:
+def ask(path: Path, data: bytes, seconds: float, limit: int = MAX_MESSAGE_BYTES) -> bytes:
     """What the process that listens on a socket answers.
 
     Args:
@@ -48,7 +48,7 @@ def ask(path: Path, data: bytes, seconds: float, limit: int = LARGEST) -> bytes:
     """
     deadline = time.monotonic() + seconds
     try:
-        with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
+        with socket.socket(socket.AF_UNIX) as connection, _short_name(path) as name:
             connection.settimeout(seconds)
             connection.connect(name)
             require_same_user(connection)
@@ -66,7 +66,7 @@ def listen(path: Path) -> socket.socket:
     """A socket that only this user can connect to; one that was left behind is replaced."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    with _short(path) as name:
+    with _short_name(path) as name:
         # Nobody can connect before `listen`, so nobody was quicker than the permissions.
         listener.bind(name)
         path.chmod(0o600)
@@ -74,9 +74,9 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def listens(path: Path) -> bool:
+def is_listening(path: Path) -> bool:
     """Whether somebody listens on a socket."""
-    with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
+    with socket.socket(socket.AF_UNIX) as connection, _short_name(path) as name:
         connection.setblocking(False)
         try:
             connection.connect(name)
@@ -145,7 +145,7 @@ def _left(deadline: float) -> float:
 
 
 @contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
+def _short_name(path: Path) -> Iterator[str]:
     """A name of a socket that the system can take, however long its path is."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)

@@ -21,7 +21,7 @@ FOLDER = "flower"
 """Of a run: logs, this file, and, of a federation on this machine, what its clients keep."""
 FILE = "status.json"
 """Of the server in `RUN/flower`, and of a client in the folder of its state."""
-WRITING = 2.0
+WRITE_INTERVAL = 2.0
 """Seconds between two writes, unless it is the last."""
 
 
@@ -99,7 +99,7 @@ class FleetStatus:
             UserError: the operating system refused.
         """
         now = time.monotonic()
-        if self._path is None or (now < self._written + WRITING and not over):
+        if self._path is None or (now < self._written + WRITE_INTERVAL and not over):
             return
         self._written = now
         clients = sorted(self._clients.values(), key=lambda status: status.client)
@@ -121,7 +121,7 @@ class FleetStatus:
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class ServeStatus:
     """What the file of a server says."""
 
     time: float
@@ -133,7 +133,7 @@ class Served:
 
 
 @dataclasses.dataclass(frozen=True)
-class Joined:
+class JoinStatus:
     """What the file of a client says."""
 
     time: float
@@ -146,7 +146,7 @@ class Joined:
     """True if the server has said that its run is over."""
 
 
-def write_joined(path: Path, joined: Joined) -> None:
+def write_join_status(path: Path, joined: JoinStatus) -> None:
     """Writes a client's file.
 
     Raises:
@@ -155,27 +155,27 @@ def write_joined(path: Path, joined: Joined) -> None:
     files.write_atomically(path, strict_json.encode(dataclasses.asdict(joined)), 0o600)
 
 
-def read_served(path: Path) -> Served | None:
+def read_serve_status(path: Path) -> ServeStatus | None:
     """Read a server's file; None if there is none.
 
     Raises:
         UserError: it cannot be read, or is damaged.
     """
 
-    def served(table: dict[str, Any]) -> Served:
+    def served(table: dict[str, Any]) -> ServeStatus:
         clients = [ClientStatus(**_fields(ClientStatus, row)) for row in table.pop("clients")]
-        return Served(**_fields(Served, table | {"clients": clients}))
+        return ServeStatus(**_fields(ServeStatus, table | {"clients": clients}))
 
     return _read(path, served)
 
 
-def read_joined(path: Path) -> Joined | None:
+def read_join_status(path: Path) -> JoinStatus | None:
     """Read a client's file; None if there is none.
 
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    return _read(path, lambda table: Joined(**_fields(Joined, table)))
+    return _read(path, lambda table: JoinStatus(**_fields(JoinStatus, table)))
 
 
 def runs(process: int | None) -> bool:

@@ -19,10 +19,10 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from fedkl.io import strict_json
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 
 FORMAT = 1
-LONGEST_REASON = 200
+MAX_REASON = 200
 """Characters."""
 _ENTRY = "fedkl"
 _DTYPES = {
@@ -46,7 +46,7 @@ class MessageError(Exception):
     """What is wrong with a message, in one sentence."""
 
 
-class Parcel(NamedTuple):
+class Message(NamedTuple):
     """What bytes hold."""
 
     header: dict[str, Any]
@@ -57,7 +57,7 @@ def pack(
     kind: str,
     header: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray],
-    limit: int = LARGEST,
+    limit: int = MAX_MESSAGE_BYTES,
 ) -> bytes:
     """A parcel as bytes; the same parcel gives the same bytes.
 
@@ -87,7 +87,7 @@ def pack(
     return data
 
 
-def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
+def unpack(kind: str, data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Message:
     """What is in bytes that somebody sent, all of them checked.
 
     Args:
@@ -108,17 +108,17 @@ def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
     version, _, rest = line.partition(" ")
     if version != str(FORMAT):
         raise MessageError(
-            f"it is a message of format {shortened(version)}, and this fedkl knows {FORMAT}: use "
+            f"it is a message of format {one_line(version)}, and this fedkl knows {FORMAT}: use "
             "the same version of fedkl on both sides"
         )
     its_kind, _, rest = rest.partition(" ")
     checksum, _, text = rest.partition(" ")
     if its_kind != kind:
-        raise MessageError(f"it is not a {kind} but a {shortened(its_kind)}")
+        raise MessageError(f"it is not a {kind} but a {one_line(its_kind)}")
     arrays = {}
     for name, tensor in tensors:
         if tensor["dtype"] not in _DTYPES:
-            raise MessageError(f"{shortened(name)} is of the type {tensor['dtype']}")
+            raise MessageError(f"{one_line(name)} is of the type {tensor['dtype']}")
         array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
         arrays[name] = array.reshape(tensor["shape"]).copy()
     if _checksum(kind, text, arrays) != checksum:
@@ -127,7 +127,7 @@ def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
         header = strict_json.decode(text.encode())
     except (ValueError, RecursionError) as error:
         raise MessageError(f"the {kind} is not strict JSON") from error
-    return Parcel(header, arrays)
+    return Message(header, arrays)
 
 
 def kind_of(data: bytes) -> str:
@@ -139,7 +139,7 @@ def kind_of(data: bytes) -> str:
         return ""
 
 
-def check_names(header: Mapping[str, Any], names: Collection[str]) -> None:
+def check_entries(header: Mapping[str, Any], names: Collection[str]) -> None:
     """Whether a header has these entries and no others.
 
     Raises:
@@ -147,10 +147,10 @@ def check_names(header: Mapping[str, Any], names: Collection[str]) -> None:
     """
     for name in sorted({*names} ^ header.keys()):
         problem = "missing" if name in names else "not expected"
-        raise MessageError(f"{shortened(name)} is {problem}")
+        raise MessageError(f"{one_line(name)} is {problem}")
 
 
-def whole(header: Mapping[str, Any], name: str) -> int:
+def int_entry(header: Mapping[str, Any], name: str) -> int:
     """An entry that is a whole number, not negative, and fits into 64 bits.
 
     Raises:
@@ -158,11 +158,11 @@ def whole(header: Mapping[str, Any], name: str) -> int:
     """
     value = header[name]
     if type(value) is not int or not 0 <= value < 2**63:
-        raise MessageError(f"{name} is {shortened(repr(value))}, not a whole number from 0")
+        raise MessageError(f"{name} is {one_line(repr(value))}, not a whole number from 0")
     return value
 
 
-def real(header: Mapping[str, Any], name: str) -> float:
+def float_entry(header: Mapping[str, Any], name: str) -> float:
     """An entry that is a finite number.
 
     Raises:
@@ -170,14 +170,14 @@ def real(header: Mapping[str, Any], name: str) -> float:
     """
     value = header[name]
     if type(value) not in (int, float) or not abs(value) < math.inf:
-        raise MessageError(f"{name} is {shortened(repr(value))}, not a finite number")
+        raise MessageError(f"{name} is {one_line(repr(value))}, not a finite number")
     try:
         return float(value)
     except OverflowError as error:
         raise MessageError(f"{name} is not a finite number") from error
 
 
-def text(header: Mapping[str, Any], name: str) -> str:
+def str_entry(header: Mapping[str, Any], name: str) -> str:
     """An entry that is a string.
 
     Raises:
@@ -185,15 +185,15 @@ def text(header: Mapping[str, Any], name: str) -> str:
     """
     value = header[name]
     if type(value) is not str:
-        raise MessageError(f"{name} is {shortened(repr(value))}, not a string")
+        raise MessageError(f"{name} is {one_line(repr(value))}, not a string")
     return value
 
 
-def shortened(reason: str) -> str:
+def one_line(reason: str) -> str:
     """One short line that can be printed, of what may be somebody's invention."""
-    line = " ".join(reason[: 4 * LONGEST_REASON].split())
+    line = " ".join(reason[: 4 * MAX_REASON].split())
     line = "".join(c if c.isprintable() else "?" for c in line)
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
 def _check_size(kind: str, data: bytes, limit: int) -> None:

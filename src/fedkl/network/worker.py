@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkl.core.errors import UserError
-from fedkl.network import LARGEST, client_process, sockets
+from fedkl.network import MAX_MESSAGE_BYTES, client_process, sockets
 from fedkl.network.client_process import Place
 
 if TYPE_CHECKING:
-    from fedkl.network.client import Resident
+    from fedkl.network.client import NetworkClient
 
-READING = 60.0
+IO_TIMEOUT = 60.0
 """Seconds that a message may take until all of it is here, and an answer until it is away."""
 
 
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         os._exit(0)
     place = Place(options.directory.resolve(), options.client, watch=options.watch)
     try:
-        world = own_world(options.world)
+        world = read_own_world(options.world)
         client_process.private_folder(place.folder)
         if client_process.claim(place.folder) is None:
             raise UserError(f"another process serves client {place.client} in {place.directory}")
@@ -94,30 +94,30 @@ def _serve(
         os._exit(1)
 
 
-def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> Resident:
+def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> NetworkClient:
     from fedkl.io.compilation import enable_cache
-    from fedkl.network.client import Resident
+    from fedkl.network.client import NetworkClient
 
     enable_cache()
-    return Resident(place.folder, place.client, world, plugins)
+    return NetworkClient(place.folder, place.client, world, plugins)
 
 
-def _answer(resident: Resident, connection: socket.socket) -> None:
+def _answer(resident: NetworkClient, connection: socket.socket) -> None:
     """One message; one that nobody waits for any more is dropped."""
     try:
-        connection.settimeout(READING)
+        connection.settimeout(IO_TIMEOUT)
         if not connection.recv(1, socket.MSG_PEEK):
             return  # it only looked whether somebody listens
         sockets.require_same_user(connection)
-        request = sockets.receive(connection, LARGEST, time.monotonic() + READING)
+        request = sockets.receive(connection, MAX_MESSAGE_BYTES, time.monotonic() + IO_TIMEOUT)
         reply = resident.answer(request)
-        sockets.send(connection, reply, time.monotonic() + READING)
+        sockets.send(connection, reply, time.monotonic() + IO_TIMEOUT)
     except (EOFError, OSError) as error:
         if str(error):
             print(f"a message was dropped: {error}", file=sys.stderr, flush=True)
 
 
-def own_world(path: Path | None) -> dict[str, Any] | None:
+def read_own_world(path: Path | None) -> dict[str, Any] | None:
     """The table `[world]` of a client's own file.
 
     Raises:

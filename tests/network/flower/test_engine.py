@@ -11,14 +11,14 @@ from fedkl.core.errors import StalledError
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
 from fedkl.network import messages, wire
-from fedkl.network.client import Resident
-from fedkl.network.exchange import Moment
+from fedkl.network.client import NetworkClient
+from fedkl.network.exchange import RequestStamp
 from fedkl.network.flower import fleet as fleet_module
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.relay_client import Answer, LostError
+from fedkl.network.flower.relay_client import LostError, NodeAnswer
 from fedkl.network.messages import new_federation, read_request
-from fedkl.network.status import FleetStatus, read_served
+from fedkl.network.status import FleetStatus, read_serve_status
 from fedkl.server.loop import Federation
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -55,7 +55,7 @@ class FakeCarrier:
             client = parcel.node - 100
             self.sent += 1
             ids.append(str(self.sent))
-            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
+            answer = NodeAnswer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
             if wire.kind_of(parcel.blob) == messages.GREETING:
                 self.waiting.append(answer)
                 continue
@@ -80,7 +80,7 @@ class FakeCarrier:
 
     def _resident(self, client, data):
         if client not in self.residents:
-            self.residents[client] = Resident(self.folder / str(client), client)
+            self.residents[client] = NetworkClient(self.folder / str(client), client)
         return self.residents[client].answer(data)
 
     def _fail(self):
@@ -199,7 +199,7 @@ def test_who_answers_who_fails_and_who_is_asked_again_is_known(over, tiny, tmp_p
     federation, carrier, lines = over(config)
     federation.engine.status = FleetStatus(tmp_path / "status.json")
     federation.engine._fleet.seen = federation.engine.status.connected
-    lost = Answer("", None, None, "it has no answer: none within 5 s", lost=True)
+    lost = NodeAnswer("", None, None, "it has no answer: none within 5 s", lost=True)
     tries = []
 
     def hang(client, round, answer):
@@ -215,7 +215,7 @@ def test_who_answers_who_fails_and_who_is_asked_again_is_known(over, tiny, tmp_p
     assert lines.count(f"client {culprit} is asked again: {reason}") == 2
     assert same_bits(federation.state, next_state_of(config))
     federation.engine.close()
-    found = {one.client: one for one in read_served(tmp_path / "status.json").clients}
+    found = {one.client: one for one in read_serve_status(tmp_path / "status.json").clients}
     counts = {c: (one.answers, one.failures, one.retries) for c, one in found.items()}
     assert (counts[culprit], counts[other]) == ((1, 2, 2), (1, 0, 0))
     assert found[culprit].reason == reason
@@ -294,7 +294,7 @@ def test_clients_that_are_gone_for_good_make_empty_rounds_and_not_the_end_of_all
 def test_it_starts_with_a_quorum_and_without_all_whom_a_round_selects(
     tmp_path, tiny, monkeypatch, quorum, starts
 ):
-    monkeypatch.setattr(fleet_module, "SETTLING", 0.0)
+    monkeypatch.setattr(fleet_module, "SETTLE_TIME", 0.0)
     config = tiny(federation__quorum=quorum, **QUICK)
     carrier = FakeCarrier(tmp_path, 1)
     engine = Flower(config, new_federation(), 0.1, Screen(lambda _: None, lambda _: None))
@@ -421,7 +421,7 @@ def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, ti
     assert len(seen) == 2
     assert all(size <= largest < size + 2_000_000 for largest, size in seen)
     model, (job,), _ = _asked(federation)
-    at = Moment(1, 1, 0, "")
+    at = RequestStamp(1, 1, 0, "")
     huge = b"x" * (federation.engine._exchange.largest(Train(), model, job) + 1)
     reason = federation.engine._exchange.result(huge, Train(), model, job, at).reason
     assert "is over the limit of" in reason

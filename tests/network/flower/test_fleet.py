@@ -6,8 +6,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from fedkl.network import keys
 from fedkl.network.flower import fleet as fleet_module
-from fedkl.network.flower.fleet import Fleet, Greeted
-from fedkl.network.flower.relay_client import Answer, Parcel
+from fedkl.network.flower.fleet import Fleet, SentGreeting
+from fedkl.network.flower.relay_client import NodeAnswer, NodeMessage
 from fedkl.network.messages import Reply, write_reply
 
 
@@ -32,7 +32,7 @@ class Nodes:
 
     def pull(self, ids):
         nodes = [int(i.removeprefix("to ")) for i in ids]
-        return [Answer(f"to {n}", n, *self._answer(n)) for n in nodes if n in self.says]
+        return [NodeAnswer(f"to {n}", n, *self._answer(n)) for n in nodes if n in self.says]
 
     def _answer(self, node):
         """Its number, and what it says to a greeting; or a sentence."""
@@ -53,7 +53,7 @@ class Nodes:
 def greet(node, client, refusal="", over=False):
     to = "" if client is None else f"client {client}"
     said = to + refusal + " farewell" * over
-    return Greeted(Parcel(node, said.encode(), 60.0), f"nonce of {node}")
+    return SentGreeting(NodeMessage(node, said.encode(), 60.0), f"nonce of {node}")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,12 @@ def test_a_number_that_another_has_is_refused_when_that_one_does_not_go(monkeypa
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
     carrier, lines = Nodes({7: b"", 8: b""}, says={7: 1, 8: 1}), []
     fleet = Fleet(lambda: carrier, None, lines.append, greet)
-    for now in (0.0, fleet_module.TAKEN, fleet_module.TAKEN + 1, fleet_module.TAKEN + 2):
+    for now in (
+        0.0,
+        fleet_module.DUPLICATE_TIMEOUT,
+        fleet_module.DUPLICATE_TIMEOUT + 1,
+        fleet_module.DUPLICATE_TIMEOUT + 2,
+    ):
         clock[0] = now
         assert fleet.connected() == {1: 7}
     reason = "client 1 is connected already, from elsewhere"
@@ -152,7 +157,7 @@ def test_a_client_whose_answer_was_lost_is_greeted_again(monkeypatch):
     assert fleet.connected() == {}
     carrier.says[7] = 1
     assert fleet.connected() == {}
-    clock[0] = fleet_module.AGAIN + 1
+    clock[0] = fleet_module.GREETING_RETRY + 1
     assert fleet.connected() == {1: 7}
 
 
@@ -173,7 +178,7 @@ def test_waiting_ends_when_enough_are_there_or_the_time_is_over():
 
 
 def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is_not(monkeypatch):
-    monkeypatch.setattr(fleet_module, "LOOKING", 0.0)
+    monkeypatch.setattr(fleet_module, "POLL_INTERVAL", 0.0)
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: float(len(looks)))
     carrier = Nodes({7: b""}, says={7: 0, 8: 1, 9: 2})
     looks = []
@@ -187,7 +192,7 @@ def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is
     carrier.nodes = nodes
     fleet.settle(range(3))
     assert fleet.connected() == {0: 7, 1: 8}
-    assert len(looks) > 5 + fleet_module.SETTLING
+    assert len(looks) > 5 + fleet_module.SETTLE_TIME
     later[9] = b""
     looks.clear()
     fleet.settle(range(3))
@@ -213,8 +218,8 @@ def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkey
     for number in range(100):
         carrier.says[7] = f"{number}\nfedkl: client 1 is gone\x1b[2J" + "x" * 10_000
         fleet.connected()
-        clock[0] += fleet_module.AGAIN + 1
-    assert len(lines) == fleet_module.COMPLAINTS
+        clock[0] += fleet_module.GREETING_RETRY + 1
+    assert len(lines) == fleet_module.MAX_COMPLAINTS
     assert lines[0].startswith("client 0 cannot take part: 0 fedkl: client 1 is gone?[2Jxxx")
     assert lines[-1].endswith("...; no more is said of it")
     assert all(line.isprintable() and len(line) < 300 for line in lines)
@@ -222,7 +227,7 @@ def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkey
 
 @pytest.mark.parametrize("by_keys", [True, False])
 def test_all_who_are_connected_hear_that_the_run_is_over(pems, monkeypatch, by_keys):
-    monkeypatch.setattr(fleet_module, "FAREWELL", 0.2)
+    monkeypatch.setattr(fleet_module, "FAREWELL_TIMEOUT", 0.2)
     folder, pem = pems
     carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1})
     owners = keys.public_keys(folder) if by_keys else None

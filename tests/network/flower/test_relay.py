@@ -15,7 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from waiting import PATIENCE
 
 from fedkl.network.flower import NO_ANSWER, relay, relay_client
-from fedkl.network.flower.relay_client import Answer, LostError, Parcel, RelayCarrier
+from fedkl.network.flower.relay_client import LostError, NodeAnswer, NodeMessage, RelayClient
 
 
 class FakeGrid(Grid):
@@ -112,7 +112,7 @@ def over(monkeypatch):
 
     thread = threading.Thread(target=serve)
     thread.start()
-    carrier = RelayCarrier(ours, lambda: None)
+    carrier = RelayClient(ours, lambda: None)
     yield carrier, grid
     carrier.close()
     grid.over.set()
@@ -140,50 +140,52 @@ def test_only_nodes_that_are_online_are_there(over):
 def test_parcels_go_out_and_answers_come_back_in_whatever_order(over, whole):
     carrier, grid = over
     grid.whole = whole
-    ids = carrier.push([Parcel(5, b"abc", 60.0), Parcel(66, b"no", 1.0), Parcel(7, b"later", 2.0)])
+    ids = carrier.push(
+        [NodeMessage(5, b"abc", 60.0), NodeMessage(66, b"no", 1.0), NodeMessage(7, b"later", 2.0)]
+    )
     assert ids == ["0", "", "2"]
     assert [m.metadata.ttl for m in grid.sent.values()] == [60.0, 1.0, 2.0]
     assert {m.metadata.message_type for m in grid.sent.values()} == {"query"}
-    assert pulled(carrier, {"2": 3, "0": 3}, 1) == [Answer("0", 5, 3, b"cba")]
+    assert pulled(carrier, {"2": 3, "0": 3}, 1) == [NodeAnswer("0", 5, 3, b"cba")]
     assert carrier.pull({"2": 3, "0": 3}) == []
 
 
 def test_what_fails_is_a_sentence(over):
     carrier, _ = over
-    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
+    ids = carrier.push([NodeMessage(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
     assert pulled(carrier, dict.fromkeys(ids, 100), 3) == [
-        Answer("0", 5, None, "its app ended before it answered", lost=True),
-        Answer("1", 5, None, "its answer is not one of fedkl's"),
-        Answer("2", 5, 3, b"ba"),
+        NodeAnswer("0", 5, None, "its app ended before it answered", lost=True),
+        NodeAnswer("1", 5, None, "its answer is not one of fedkl's"),
+        NodeAnswer("2", 5, 3, b"ba"),
     ]
 
 
 def test_a_client_that_hangs_is_lost_and_one_that_raises_is_not(over):
     """What is lost is asked again as it was, so it changes no bit."""
     carrier, _ = over
-    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"hangs", b"raises")])
+    ids = carrier.push([NodeMessage(5, blob, 60.0) for blob in (b"hangs", b"raises")])
     assert pulled(carrier, dict.fromkeys(ids, 100), 2) == [
-        Answer("0", 5, None, "it has no answer: no answer within 5 s", lost=True),
-        Answer("1", 5, None, "it failed: no"),
+        NodeAnswer("0", 5, None, "it has no answer: no answer within 5 s", lost=True),
+        NodeAnswer("1", 5, None, "it failed: no"),
     ]
 
 
 def test_an_answer_that_cannot_be_read_spoils_no_other(over):
     carrier, _ = over
-    ids = carrier.push([Parcel(5, b"poison", 60.0), Parcel(6, b"ab", 60.0)])
+    ids = carrier.push([NodeMessage(5, b"poison", 60.0), NodeMessage(6, b"ab", 60.0)])
     sentence = "its answer cannot be read: ValueError: what is that"
     assert pulled(carrier, dict.fromkeys(ids, 100), 2) == [
-        Answer("0", None, None, sentence),
-        Answer("1", 6, 3, b"ba"),
+        NodeAnswer("0", None, None, sentence),
+        NodeAnswer("1", 6, 3, b"ba"),
     ]
 
 
 def test_an_answer_that_is_too_large_is_a_sentence_and_not_handed_over(over):
     carrier, _ = over
-    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"x" * 1000, b"ab")])
+    ids = carrier.push([NodeMessage(5, blob, 60.0) for blob in (b"x" * 1000, b"ab")])
     assert pulled(carrier, dict(zip(ids, (999, 2), strict=True)), 2) == [
-        Answer("0", 5, 3, "its answer of 1000 bytes is over the limit of 999"),
-        Answer("1", 5, 3, b"ba"),
+        NodeAnswer("0", 5, 3, "its answer of 1000 bytes is over the limit of 999"),
+        NodeAnswer("1", 5, 3, b"ba"),
     ]
 
 
@@ -192,7 +194,11 @@ def test_an_answer_that_is_announced_and_never_comes_holds_up_nobody(over):
     begins = time.monotonic()
     for blob in (b"never", b"ab"):
         ids = carrier.push(
-            [Parcel(5, b"never", 60.0), Parcel(6, blob, 60.0), Parcel(7, b"cd", 60.0)]
+            [
+                NodeMessage(5, b"never", 60.0),
+                NodeMessage(6, blob, 60.0),
+                NodeMessage(7, b"cd", 60.0),
+            ]
         )
         found = pulled(carrier, dict.fromkeys(ids, 100), 1 + (blob == b"ab"))
         assert [answer.node for answer in found] == ([6, 7] if blob == b"ab" else [7])
@@ -202,17 +208,17 @@ def test_an_answer_that_is_announced_and_never_comes_holds_up_nobody(over):
 
 def test_what_nobody_asks_for_is_not_kept_for_ever(over, monkeypatch):
     carrier, _ = over
-    monkeypatch.setattr(relay, "LATER", 0.2)
-    (old,) = carrier.push([Parcel(5, b"ab", 0.1)])
+    monkeypatch.setattr(relay, "LATE_WINDOW", 0.2)
+    (old,) = carrier.push([NodeMessage(5, b"ab", 0.1)])
     time.sleep(0.5)
-    (new,) = carrier.push([Parcel(5, b"ab", 60.0)])
+    (new,) = carrier.push([NodeMessage(5, b"ab", 60.0)])
     assert [answer.id for answer in pulled(carrier, {new: 9}, 1)] == [new]
     assert carrier.pull({old: 9}) == []
 
 
 def test_without_the_superlink_the_carrier_is_lost(over):
     carrier, grid = over
-    ids = carrier.push([Parcel(5, b"later", 60.0)])
+    ids = carrier.push([NodeMessage(5, b"later", 60.0)])
     grid.gone = True
     with pytest.raises(LostError, match=r"lost the SuperLink \(ConnectionError: refused\)"):
         pulled(carrier, dict.fromkeys(ids, 100), 1)
@@ -223,7 +229,7 @@ def test_without_the_superlink_the_carrier_is_lost(over):
 def test_a_relay_that_is_silent_is_left_when_the_superlink_has_ended():
     ours, theirs = socket.socketpair()
     with theirs:
-        carrier = RelayCarrier(ours, lambda: "Flower's superlink has ended")
+        carrier = RelayClient(ours, lambda: "Flower's superlink has ended")
         with pytest.raises(LostError, match="Flower's superlink has ended"):
             carrier.nodes()
         carrier.close()

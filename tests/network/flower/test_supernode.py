@@ -111,7 +111,7 @@ def test_without_an_authority_there_is_neither_tls_nor_a_key(node):
 
 @pytest.mark.parametrize("do", ["wait", "deaf"])
 def test_all_of_it_ends(node, monkeypatch, do):
-    monkeypatch.setattr(supernode, "ENDING", 0.3)
+    monkeypatch.setattr(supernode, "STOP_TIMEOUT", 0.3)
     made = node(do)
     made.start()
     child = told(made)["child"]

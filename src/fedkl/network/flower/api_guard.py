@@ -36,7 +36,7 @@ from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 from fedkl.network.flower.secret import HEADER
 
 Scope = MutableMapping[str, Any]
@@ -58,11 +58,11 @@ FLEET = frozenset(
 """What a client needs."""
 WITHOUT_KEYS = FLEET | {REGISTER, "/v1/fleet/unregister-node"}
 """What one needs that has no key: it makes one, and names it."""
-SMALL = 1 << 20
+MAX_SMALL_BYTES = 1 << 20
 """Bytes of a request, unless it brings a part of an answer."""
-PARTS = 16
+MAX_PARTS = 16
 """Parts that an answer may have; one of ours has four."""
-AT_ONCE = 8
+MAX_PARTS_AT_ONCE = 8
 """Parts of answers that one client may be sending."""
 TRAFFIC = "/fedkl/traffic"
 """Path of the count of bytes that clients have sent and were sent; it needs the secret."""
@@ -115,7 +115,7 @@ class Guard:
         secret: str,
         paths: Collection[str],
         keys: Collection[bytes] | None,
-        largest: int = LARGEST,
+        largest: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Args:
         app: Flower's.
@@ -156,7 +156,7 @@ class Guard:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
         receive, send = self._traffic.counting(scope, receive, send)
-        limit = self._largest + SMALL if scope["path"] == OBJECT else SMALL
+        limit = self._largest + MAX_SMALL_BYTES if scope["path"] == OBJECT else MAX_SMALL_BYTES
         too_large = Refusal(413, f"more than {limit} bytes")
         refusal = self._refusal(scope, headers)
         if any(names.count(name) > 1 for name in (*_SIGNED, "content-length")):
@@ -169,8 +169,8 @@ class Guard:
             refusal = too_large if body is None else _problem_with(body)
             limited.again(body)
         sender = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER, b"") if scope["path"] == OBJECT else b""
-        if refusal is None and self._sending[sender] >= AT_ONCE:
-            refusal = Refusal(429, f"more than {AT_ONCE} parts of answers at once")
+        if refusal is None and self._sending[sender] >= MAX_PARTS_AT_ONCE:
+            refusal = Refusal(429, f"more than {MAX_PARTS_AT_ONCE} parts of answers at once")
         if refusal is not None:
             return await _refuse(send, refusal)
         self._sending[sender] += bool(sender)
@@ -239,7 +239,7 @@ def install(
     """
     begin, load = uvicorn.Config.__init__, uvicorn.Config.load
 
-    def load_and_tell(self: uvicorn.Config) -> None:
+    def load_and_report(self: uvicorn.Config) -> None:
         load(self)
         if self.ssl is not None:
             secured(self.ssl)
@@ -248,7 +248,7 @@ def install(
         begin(self, wrap(app), *arguments, **options)
 
     uvicorn.Config.__init__ = begin_wrapped  # type: ignore[method-assign]  # Flower makes it
-    uvicorn.Config.load = load_and_tell  # type: ignore[method-assign]
+    uvicorn.Config.load = load_and_report  # type: ignore[method-assign]
 
 
 def _loaded(pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -285,8 +285,8 @@ def _problem_with(body: bytes) -> Refusal | None:
             return Refusal(403, "only the server of fedkl asks: this answers nothing")
         if message.metadata.src_node_id != asked.node.node_id:
             return Refusal(403, "this is in the name of another")
-    if sum(map(_parts, asked.message_object_trees)) > PARTS:
-        return Refusal(413, f"more than {PARTS} parts")
+    if sum(map(_parts, asked.message_object_trees)) > MAX_PARTS:
+        return Refusal(413, f"more than {MAX_PARTS} parts")
     return None
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from fedkl.io import files
 
 APP = Path(__file__).parent / "app" / "pyproject.toml"
-LARGEST = 1 << 20
+MAX_APP_BYTES = 1 << 20
 """Bytes of an app, packed or not; ours has a thousand."""
 MODULES = {
     "flwr-serverapp": "flwr.superlink.runtime.run_serverapp",
@@ -44,7 +44,7 @@ def check(app: bytes) -> None:
     Raises:
         ForeignAppError: it is another one.
     """
-    if len(app) > LARGEST:
+    if len(app) > MAX_APP_BYTES:
         raise ForeignAppError(f"it has {len(app)} bytes")
     try:
         with zipfile.ZipFile(io.BytesIO(app)) as packed:
@@ -52,7 +52,7 @@ def check(app: bytes) -> None:
             names = sorted(packed.namelist())
             if names != [_CONTENT, _PROJECT]:
                 raise ForeignAppError("it brings files along")
-            if packed.getinfo(_PROJECT).file_size > LARGEST:
+            if packed.getinfo(_PROJECT).file_size > MAX_APP_BYTES:
                 raise ForeignAppError("its settings are too long")
             project = tomllib.loads(packed.read(_PROJECT).decode())
     except (

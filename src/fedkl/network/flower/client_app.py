@@ -25,9 +25,9 @@ from fedkl.network.sockets import NoAnswerError
 RECORD, BLOB, CLIENT = "work", "blob", "client"
 FAILED = 2
 """Flower's own code for an app that raised."""
-LONGEST_MARGIN = 5.0
+MAX_MARGIN = 5.0
 """Seconds of a message's time that are left for the way back; at most a quarter of it."""
-WAKING = 0.5
+WAKE_INTERVAL = 0.5
 app = ClientApp()
 
 
@@ -66,19 +66,19 @@ def _blob_of(message: Message) -> bytes:
 def _seconds(message: Message) -> float:
     """How long the process may take, so that what it says is there before nobody waits for it."""
     ttl = message.metadata.ttl
-    return ttl - min(LONGEST_MARGIN, ttl / 4)
+    return ttl - min(MAX_MARGIN, ttl / 4)
 
 
 def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
     """Deliver a message; end a process that gave no answer, so that the next one starts another."""
     try:
-        return _awake(place, blob, seconds)
+        return _deliver_in_thread(place, blob, seconds)
     except NoAnswerError:
         client_process.stop(place, seconds=0.5)
         raise
 
 
-def _awake(place: Place, blob: bytes, seconds: float) -> bytes:
+def _deliver_in_thread(place: Place, blob: bytes, seconds: float) -> bytes:
     """Waits in a thread of its own: when the SuperNode is gone, Flower raises a signal in a thread,
     and Python hears of it only here, and only between two calls to the system."""
     answers: list[bytes | Exception] = []
@@ -92,7 +92,7 @@ def _awake(place: Place, blob: bytes, seconds: float) -> bytes:
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(WAKING)
+        thread.join(WAKE_INTERVAL)
     (answered,) = answers
     if isinstance(answered, Exception):
         raise answered

@@ -17,21 +17,21 @@ from fedkl.config.config import Config
 from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import counted
 from fedkl.engines.base import Failure, Job, Report, Words
-from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.flower.fleet import Fleet, Greeted
-from fedkl.network.flower.relay_client import Answer, LostError, Parcel
+from fedkl.network.exchange import Exchange, RequestStamp
+from fedkl.network.flower.fleet import Fleet, SentGreeting
+from fedkl.network.flower.relay_client import LostError, NodeAnswer, NodeMessage
 from fedkl.network.messages import new_nonce, new_turn
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
-from fedkl.network.wire import MessageError, shortened
+from fedkl.network.wire import MessageError, one_line
 
 R = TypeVar("R")
 
-_LOOKING = 0.05
+_POLL_INTERVAL = 0.05
 """Seconds between two looks for answers that the relay has; how often that looks is up to it."""
-_LATER = 60.0
+_LATE_WINDOW = 60.0
 """Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
-_SEEING = 5.0
+_CONNECTED_INTERVAL = 5.0
 """Seconds between two looks at who is connected, while answers are waited for."""
 _ATTEMPTS = 4
 """How often something is begun that Flower's server is lost in."""
@@ -46,17 +46,17 @@ class Screen(NamedTuple):
     """Takes what is so at the moment."""
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request on its way."""
 
     job: Job
     node: int
-    at: Moment
+    at: RequestStamp
     largest: int
     """Bytes that its answer may have."""
 
 
-class Owed(NamedTuple):
+class LateAnswer(NamedTuple):
     """An answer that nobody waits for any more."""
 
     client: int
@@ -91,7 +91,7 @@ class Flower:
         self._screen = screen
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
-        self._owed: dict[str, Owed] = {}
+        self._late: dict[str, LateAnswer] = {}
         """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
         self._round = -1
         self._trained: dict[int, str] = {}
@@ -99,11 +99,11 @@ class Flower:
 
     def greet(
         self, node: int, client: int | None, refusal: str = "", over: bool = False
-    ) -> Greeted:
+    ) -> SentGreeting:
         """What a node is told that has connected; see `fleet.Greet`."""
         at = self._next(0)
         said = self._exchange.greeting(client, at, refusal, over)
-        return Greeted(self._parcel(node, client, said), at.nonce)
+        return SentGreeting(self._message(node, client, said), at.nonce)
 
     def farewell(self) -> None:
         """Tells all who are connected that the run is over, as far as they hear it."""
@@ -128,10 +128,10 @@ class Flower:
         self._fleet = fleet
         fleet.seen = self.status.connected
         everybody, enough = range(self._settings.clients), self._settings.clients_per_round
-        there = self._insist(lambda: fleet.wait(everybody, enough, self._patience))
+        there = self._with_reconnects(lambda: fleet.wait(everybody, enough, self._patience))
         self._require_quorum(there)
         # Else the first round, of each start, would be without those who are a moment later.
-        self._insist(lambda: fleet.settle(everybody))
+        self._with_reconnects(lambda: fleet.settle(everybody))
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
@@ -145,8 +145,8 @@ class Flower:
         """
         if isinstance(work, Train):
             self._note_retries(jobs)
-        asked = self._insist(lambda: self._ask(work, model, jobs, key))
-        return self._noted(work, time.monotonic(), self._answers(work, model, *asked))
+        asked = self._with_reconnects(lambda: self._ask(work, model, jobs, key))
+        return self._record_answers(work, time.monotonic(), self._answers(work, model, *asked))
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
         """Clients hear of it by the `since` of what they are asked next."""
@@ -191,7 +191,7 @@ class Flower:
                 self._screen.line(f"client {job.client} is asked again: {reason}")
             self._trained[job.client] = "its update was not valid"
 
-    def _noted(
+    def _record_answers(
         self, work: Work[R], start: float, answers: Generator[tuple[int, R | Failure], None, None]
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Answers as they come, of which note is taken, to what was asked at `start`."""
@@ -207,13 +207,13 @@ class Flower:
 
     def _ask(
         self, work: Work[Any], model: Model, jobs: Sequence[Job], key: Words
-    ) -> tuple[dict[str, Asked], dict[int, Failure]]:
+    ) -> tuple[dict[str, PendingRequest], dict[int, Failure]]:
         """What was sent, by number, and who could not be asked."""
         there = self._connected(work, jobs)
         busy = set() if isinstance(work, Train) else self._busy()
         failed: dict[int, Failure] = {}
-        asked: list[Asked] = []
-        parcels: list[Parcel] = []
+        asked: list[PendingRequest] = []
+        messages: list[NodeMessage] = []
         for job in jobs:
             if job.client not in there:
                 failed[job.client] = Failure("it is not connected", again=False)
@@ -230,9 +230,9 @@ class Flower:
                 failed[job.client] = Failure(str(error), again=False)
                 continue
             largest = self._exchange.largest(work, model, job)
-            asked.append(Asked(job, there[job.client], at, largest))
-            parcels.append(self._parcel(there[job.client], job.client, blob))
-        ids = self._reachable.push(parcels) if parcels else []
+            asked.append(PendingRequest(job, there[job.client], at, largest))
+            messages.append(self._message(there[job.client], job.client, blob))
+        ids = self._reachable.push(messages) if messages else []
         sent = dict(zip(ids, asked, strict=True))
         failed |= {
             one.job.client: Failure("Flower did not take what was for it", lost=True)
@@ -242,17 +242,17 @@ class Flower:
         sent.pop("", None)
         return sent, failed
 
-    def _next(self, round: int) -> Moment:
+    def _next(self, round: int) -> RequestStamp:
         """When something is asked that was not asked before."""
         self._turn = new_turn(self._turn)
-        return Moment(round, self._turn, self._floor, new_nonce())
+        return RequestStamp(round, self._turn, self._floor, new_nonce())
 
-    def _parcel(self, node: int, client: int | None, content: bytes) -> Parcel:
+    def _message(self, node: int, client: int | None, content: bytes) -> NodeMessage:
         """The content as the client takes it."""
         if self.signer is not None:
             assert client is not None, "who has no key is not asked"
             content = self.signer.sign(client, content)
-        return Parcel(node, content, self._settings.deadline)
+        return NodeMessage(node, content, self._settings.deadline)
 
     def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
         """The nodes of those asked; a round waits for a quorum of them.
@@ -282,7 +282,11 @@ class Flower:
             )
 
     def _answers(
-        self, work: Work[R], model: Model, sent: dict[str, Asked], failed: Mapping[int, Failure]
+        self,
+        work: Work[R],
+        model: Model,
+        sent: dict[str, PendingRequest],
+        failed: Mapping[int, Failure],
     ) -> Generator[tuple[int, R | Failure], None, None]:
         yield from failed.items()
         start, number, answered = time.monotonic(), len(sent), 0
@@ -292,60 +296,64 @@ class Flower:
         try:
             while sent and time.monotonic() - start < deadline:
                 try:
-                    came = self._pull(sent)
-                    if time.monotonic() > seen + _SEEING:
+                    answers = self._pull(sent)
+                    if time.monotonic() > seen + _CONNECTED_INTERVAL:
                         self.refresh()
                         self._reachable.connected()
                         seen = time.monotonic()
                 except LostError as error:
                     lost = "what it was asked was lost"
-                    self._insist(lambda: None, error)
+                    self._with_reconnects(lambda: None, error)
                     break
-                for answer in came:
+                for answer in answers:
                     asked = sent.pop(answer.id, None)  # one that has answered is not heard again
                     if asked is not None:
                         result = self._result(answer, asked, work, model)
                         answered += not isinstance(result, Failure)
                         yield asked.job.client, result
                 self._status(work, sent, number)
-                if sent and not came:
-                    time.sleep(_LOOKING)
+                if sent and not answers:
+                    time.sleep(_POLL_INTERVAL)
             for asked in sent.values():
                 reason = lost or f"it did not answer within {deadline:g} s"
                 yield asked.job.client, Failure(reason, lost=True)
         finally:
             if not lost:
                 until = start + deadline
-                self._owed |= {id: Owed(asked.job.client, until) for id, asked in sent.items()}
+                self._late |= {
+                    id: LateAnswer(asked.job.client, until) for id, asked in sent.items()
+                }
             if isinstance(work, Train):
                 self._screen.line(
                     f"{answered} of {number + len(failed)} clients answered "
                     f"in {time.monotonic() - start:.1f} s"
                 )
 
-    def _pull(self, sent: Mapping[str, Asked]) -> list[Answer]:
+    def _pull(self, sent: Mapping[str, PendingRequest]) -> list[NodeAnswer]:
         """Answers that are there by now; of those that nobody waits for any more not a byte."""
         ids = {id: asked.largest for id, asked in sent.items()}
-        came = self._reachable.pull(dict.fromkeys(self._owed, 0) | ids)
-        now, heard = time.monotonic(), {answer.id for answer in came}
-        self._owed = {
+        answers = self._reachable.pull(dict.fromkeys(self._late, 0) | ids)
+        now, heard = time.monotonic(), {answer.id for answer in answers}
+        self._late = {
             id: owed
-            for id, owed in self._owed.items()
-            if id not in heard and now < owed.until + _LATER
+            for id, owed in self._late.items()
+            if id not in heard and now < owed.until + _LATE_WINDOW
         }
-        return came
+        return answers
 
     def _busy(self) -> set[int]:
         """Clients who are still at what nobody waits for any more: a round that has had enough of
         them would wait for them all the same, before they evaluate."""
-        if self._owed:
+        if self._late:
             self._pull({})
         now = time.monotonic()
-        return {owed.client for owed in self._owed.values() if now < owed.until}
+        return {owed.client for owed in self._late.values() if now < owed.until}
 
-    def _result(self, answer: Answer, asked: Asked, work: Work[R], model: Model) -> R | Failure:
+    def _result(
+        self, answer: NodeAnswer, asked: PendingRequest, work: Work[R], model: Model
+    ) -> R | Failure:
         if isinstance(answer.content, str):
-            return Failure(shortened(answer.content), lost=answer.lost)
+            return Failure(one_line(answer.content), lost=answer.lost)
         if answer.node != asked.node:
             return Failure("a node that is not its own answered for it")
         return self._exchange.result(answer.content, work, model, asked.job, asked.at)
@@ -355,7 +363,7 @@ class Flower:
         assert self._fleet is not None, "the engine was not started"
         return self._fleet
 
-    def _insist(self, do: Callable[[], R], lost: LostError | None = None) -> R:
+    def _with_reconnects(self, do: Callable[[], R], lost: LostError | None = None) -> R:
         """Does what needs Flower's server, which is started again if it is lost.
 
         Args:
@@ -369,14 +377,14 @@ class Flower:
             try:
                 if lost is not None:
                     self._screen.line(f"{lost}; it is started again")
-                    self._owed = {}
+                    self._late = {}
                     self._reachable.reconnect()
                 return do()
             except LostError as error:
                 lost = error
         raise UserError(f"Flower's server was lost {_ATTEMPTS} times in a row: {lost}") from lost
 
-    def _status(self, work: Work[Any], sent: Mapping[str, Asked], number: int) -> None:
+    def _status(self, work: Work[Any], sent: Mapping[str, PendingRequest], number: int) -> None:
         waiting = [asked.job.client for asked in sent.values()]
         rest = f", waiting for {_names(waiting)}" if waiting else ""
         self._screen.status(f"{work.name}: {number - len(waiting)} of {number} answered{rest}")

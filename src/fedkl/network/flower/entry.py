@@ -37,10 +37,10 @@ _MARK = "\x1d"
 """Character before each name in the output of `register_keys`."""
 _REGISTERED = "[code: 23]"
 """Flower's error for a key that is registered already."""
-KEYS, ANSWER = "FEDKL_KEYS", "FEDKL_ANSWER"
+KEYS_VARIABLE, ANSWER_VARIABLE = "FEDKL_KEYS", "FEDKL_ANSWER"
 """Of the environment: the folder with the keys of all clients, without which no key is needed; and
 the bytes that an answer may have."""
-LOOKING = 2.0
+POLL_INTERVAL = 2.0
 """Seconds between two looks whether keys have changed."""
 COMMAND = (sys.executable, "-P", "-m", "fedkl.network.flower.entry")
 """What a command of Flower's is the next word of."""
@@ -112,10 +112,10 @@ def _registration_error(text: str) -> str:
 def _guard_server() -> None:
     from fedkl.network.flower import api_guard
 
-    folder = os.environ.get(KEYS)
+    folder = os.environ.get(KEYS_VARIABLE)
     known = None if folder is None else {*keys.public_keys(Path(folder)).values()}
     paths = api_guard.WITHOUT_KEYS if known is None else api_guard.FLEET
-    password, largest = secret.read(), int(os.environ[ANSWER])
+    password, largest = secret.read(), int(os.environ[ANSWER_VARIABLE])
     guards: list[api_guard.Guard] = []
     contexts: list[ssl.SSLContext] = []
 
@@ -131,9 +131,9 @@ def _guard_server() -> None:
 
 def _follow(folder: Path, guards: list[api_guard.Guard], contexts: list[ssl.SSLContext]) -> None:
     """Takes keys and the server's certificate as they are, whenever they have changed."""
-    watch = keys.Watch(folder)
+    watch = keys.KeyWatch(folder)
     while True:
-        time.sleep(LOOKING)
+        time.sleep(POLL_INTERVAL)
         try:
             if not watch.changed():
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedkl.io import files
 
-POLLING = 0.05
+POLL_INTERVAL = 0.05
 """Seconds between two looks for work of the process that starts apps."""
 
 
@@ -51,7 +51,7 @@ class Scratch:
             self._folder = None
 
 
-def surroundings(home: Path) -> dict[str, str]:
+def flower_environment(home: Path) -> dict[str, str]:
     """The environment of a process of Flower's.
 
     Args:
@@ -66,7 +66,7 @@ def surroundings(home: Path) -> dict[str, str]:
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLLING),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_INTERVAL),
         "PYTHONUNBUFFERED": "1",
         # What lies in the current folder is not ours to import.
         "PYTHONSAFEPATH": "1",

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedkl.core.errors import UserError
 from fedkl.network import checks, keys
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.superlink import Link
+from fedkl.network.flower.superlink import SuperLinkConnection
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
 
@@ -21,12 +21,12 @@ WARNING = 86_400.0
 """Seconds between two warnings of the same certificate."""
 
 
-class Rotation:
-    """Follows a folder of keys. `look` does all of it."""
+class KeyRotation:
+    """Follows a folder of keys. `poll` does all of it."""
 
     def __init__(
-        self, folder: Path, link: Link, fleet: Fleet, signer: Signer, status: FleetStatus,
-        tell: Callable[[str], None],
+        self, folder: Path, link: SuperLinkConnection, fleet: Fleet, signer: Signer, status: FleetStatus,
+        notify: Callable[[str], None],
     ) -> None:  # fmt: skip
         """Args:
         folder: as `fedkl keys` makes it.
@@ -39,17 +39,17 @@ class Rotation:
         self._folder = folder
         self._link, self._fleet, self._signer, self._status = link, fleet, signer, status
         status.expires = keys.expiry(folder / "server.crt")
-        self._tell = tell
-        self._watch = keys.Watch(folder)
+        self._notify = notify
+        self._watch = keys.KeyWatch(folder)
         self._warned = time.monotonic()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Takes the keys as they are, if they have changed; those that cannot be used are said, and
         what they would replace stays."""
         if time.monotonic() > self._warned + WARNING:
             self._warned = time.monotonic()
             for warning in checks.expiring(self._folder):
-                self._tell(f"warning: {warning}")
+                self._notify(f"warning: {warning}")
         try:
             if not self._watch.changed():
                 return
@@ -59,7 +59,7 @@ class Rotation:
             self._status.expires = keys.expiry(self._folder / "server.crt")
             self._link.register()
         except UserError as error:
-            self._tell(f"the keys have changed and cannot be used as they are: {error}")
+            self._notify(f"the keys have changed and cannot be used as they are: {error}")
             return
         whose = f" of clients {', '.join(map(str, changed))}" if changed else " of the server"
-        self._tell(f"the keys{whose} have changed")
+        self._notify(f"the keys{whose} have changed")

@@ -30,17 +30,17 @@ FORKED = (shim.APP, VITAL)
 REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 """Commands that a server could have started, and that are none of ours."""
 LOADED_BY_APPS = ("flwr.clientapp", "fedkl.network.flower.client_app")
-SLEEPING = "flwr.supernode.start_client_internal"
+SLEEPING_MODULE = "flwr.supernode.start_client_internal"
 """A module of Flower's own, which sleeps for 3 s between two looks for a message, and for 0.5 s
 between two looks whether what a message asked for is done."""
-SOONEST, SHARE = 0.2, 1 / 20
+MIN_SLEEP, IDLE_SHARE = 0.2, 1 / 20
 """Seconds between two looks for a message: so many, and, where there was none for long, this share
 of that time, up to Flower's own."""
 _NO_MESSAGE = 3.0
 """Seconds that Flower sleeps where there was no message; less where it is at work on one."""
-LOOKING = 0.5
+POLL_INTERVAL = 0.5
 """Seconds between two looks whether the parent is there."""
-PATIENCE = 10.0
+STOP_TIMEOUT = 10.0
 """Seconds that Flower may take to end."""
 
 
@@ -60,10 +60,10 @@ class AdaptiveSleep:
         now = time.monotonic()
         if seconds < _NO_MESSAGE:
             self._message = now
-        time.sleep(min(seconds, max(SOONEST, SHARE * (now - self._message))))
+        time.sleep(min(seconds, max(MIN_SLEEP, IDLE_SHARE * (now - self._message))))
 
 
-def shorten_sleeps(module: str = SLEEPING) -> bool:
+def shorten_sleeps(module: str = SLEEPING_MODULE) -> bool:
     """Whether a module of Flower's sleeps less from now on.
 
     Its name is an internal one. Where it is not, messages are found later, and nothing else.
@@ -137,9 +137,9 @@ def _with_secret(command: Callable[[], object]) -> Callable[[], object]:
 def _end_with(parent: int) -> None:
     """Ends this process when its parent is gone."""
     while os.getppid() == parent:
-        time.sleep(LOOKING)
+        time.sleep(POLL_INTERVAL)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE)
+    time.sleep(STOP_TIMEOUT)
     os._exit(1)
 
 

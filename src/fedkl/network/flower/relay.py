@@ -21,14 +21,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedkl.network import sockets
 from fedkl.network.flower import NO_ANSWER, relay_client
-from fedkl.network.flower.relay_client import Answer
+from fedkl.network.flower.relay_client import NodeAnswer
 
 ONLINE = "online"
-ENDING = 3.0
+STOP_TIMEOUT = 3.0
 """Seconds that Flower has to end the run."""
-SOONEST, LATEST = 0.05, 0.5
+MIN_POLL, MAX_POLL = 0.05, 0.5
 """Seconds between two looks for an answer; a tenth of the time that went by, within these."""
-LATER = 60.0
+LATE_WINDOW = 60.0
 """Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
 RECORD, BLOB, CLIENT = "work", "blob", "client"
 """Where in a message the bytes are, in both directions; a reply says whose it is."""
@@ -41,7 +41,7 @@ _REASONS = {
     8: "its app ended before it answered",
     NO_ANSWER: "it has no answer",
 }
-_UNKNOWN_TO_IT = (3, 4, 5, 8)
+_LOST_CODES = (3, 4, 5, 8)
 """Of these, those of which the client knows nothing: Flower's reason says no more."""
 
 
@@ -57,7 +57,7 @@ class Fetcher:
         self._changed = threading.Condition()
         self._waiting: dict[str, float] = {}
         """What nobody has announced an answer to yet, and until when that is looked for."""
-        self._came: dict[str, tuple[Answer, float]] = {}
+        self._answers: dict[str, tuple[NodeAnswer, float]] = {}
         """With the time at which nobody will ask for it any more."""
         self._lost: Exception | None = None
         self._since = 0.0
@@ -73,10 +73,10 @@ class Fetcher:
         """
         with self._changed:
             self._since = time.monotonic()
-            self._waiting[i] = self._since + seconds + LATER
+            self._waiting[i] = self._since + seconds + LATE_WINDOW
             self._changed.notify()
 
-    def take(self, ids: Mapping[str, int]) -> list[Answer]:
+    def take(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
         """The answers that are there by now; each is given once.
 
         Raises:
@@ -86,8 +86,8 @@ class Fetcher:
             raise self._lost
         now = time.monotonic()
         with self._changed:
-            taken = [self._came.pop(i)[0] for i in ids if i in self._came]
-            self._came = {i: came for i, came in self._came.items() if now < came[1]}
+            taken = [self._answers.pop(i)[0] for i in ids if i in self._answers]
+            self._answers = {i: came for i, came in self._answers.items() if now < came[1]}
         return taken
 
     def _look(self) -> None:
@@ -98,7 +98,7 @@ class Fetcher:
                 now = time.monotonic()
                 self._waiting = {i: until for i, until in self._waiting.items() if now < until}
                 ids = list(self._waiting)
-                pause = min(max((now - self._since) / 10, SOONEST), LATEST)
+                pause = min(max((now - self._since) / 10, MIN_POLL), MAX_POLL)
             try:
                 announced = _announced(self._grid, ids) if ids else {}
             except Exception as error:
@@ -116,9 +116,9 @@ class Fetcher:
             answer = _answer(i, reply)
         except Exception as error:  # what one client sent may be such that it cannot be read
             reason = f"its answer cannot be read: {type(error).__name__}: {error}"
-            answer = Answer(i, None, None, reason)
+            answer = NodeAnswer(i, None, None, reason)
         with self._changed:
-            self._came[i] = answer, until
+            self._answers[i] = answer, until
 
 
 class _Claimed:
@@ -185,7 +185,7 @@ def _end_with(connection: int) -> None:
     poll = select.poll()
     poll.register(connection, 0)  # hears of a hang-up all the same
     poll.poll()
-    time.sleep(ENDING)
+    time.sleep(STOP_TIMEOUT)
     os._exit(0)
 
 
@@ -239,25 +239,25 @@ def _pull(fetcher: Fetcher, ids: Mapping[str, int]) -> tuple[dict[str, Any], lis
     return {"answers": heads}, blobs
 
 
-def _limited(answer: Answer, limit: int) -> Answer:
+def _limited(answer: NodeAnswer, limit: int) -> NodeAnswer:
     if not isinstance(answer.content, bytes) or len(answer.content) <= limit:
         return answer
     size = len(answer.content)
     return answer._replace(content=f"its answer of {size} bytes is over the limit of {limit}")
 
 
-def _answer(i: str, reply: Message) -> Answer:
+def _answer(i: str, reply: Message) -> NodeAnswer:
     node = reply.metadata.src_node_id
     if reply.has_error():
         code, reason = reply.error.code, reply.error.reason
         said = _REASONS.get(code, f"Flower failed with code {code}")
-        known = reason and code not in _UNKNOWN_TO_IT
-        lost = code in (*_UNKNOWN_TO_IT, NO_ANSWER)
-        return Answer(i, node, None, f"{said}: {reason}" if known else said, lost)
+        known = reason and code not in _LOST_CODES
+        lost = code in (*_LOST_CODES, NO_ANSWER)
+        return NodeAnswer(i, node, None, f"{said}: {reason}" if known else said, lost)
     record = reply.content.get(RECORD)
     entries = dict(record) if isinstance(record, ConfigRecord) else {}
     blob, client = entries.get(BLOB), entries.get(CLIENT)
-    return Answer(
+    return NodeAnswer(
         i,
         node,
         client if type(client) is int else None,

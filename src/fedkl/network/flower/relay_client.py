@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 _LENGTHS = struct.Struct(">II")
 _LENGTH = struct.Struct(">Q")
-_WAKING = 0.5
+_WAKE_INTERVAL = 0.5
 """Seconds. Flower tells a process that its parent is gone by a signal that is raised in a thread,
 and Python looks at it only when the main thread is out of its system call."""
 
@@ -72,7 +72,7 @@ def receive_frame(
 
 def _exactly(connection: socket.socket, length: int, waiting: Callable[[], None]) -> bytes:
     data = bytearray()
-    connection.settimeout(_WAKING)
+    connection.settimeout(_WAKE_INTERVAL)
     while len(data) < length:
         try:
             part = connection.recv(min(length - len(data), 1 << 20))
@@ -85,7 +85,7 @@ def _exactly(connection: socket.socket, length: int, waiting: Callable[[], None]
     return bytes(data)
 
 
-ANSWERING = 120.0
+ANSWER_TIMEOUT = 120.0
 """Seconds that the relay may take to hand over what it is given, or what it has."""
 
 
@@ -93,7 +93,7 @@ class LostError(Exception):
     """Nothing can be carried any more; the message says why."""
 
 
-class Parcel(NamedTuple):
+class NodeMessage(NamedTuple):
     """Bytes for a node."""
 
     node: int
@@ -102,7 +102,7 @@ class Parcel(NamedTuple):
     """After which nobody waits for an answer."""
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """What came back for a parcel."""
 
     id: str
@@ -116,16 +116,16 @@ class Answer(NamedTuple):
     """Whether it was lost on the way, there or back."""
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """Whoever carries."""
 
     def nodes(self) -> dict[int, bytes]:
         """The nodes that are connected, and the public key of each (PEM)."""
 
-    def push(self, parcels: Sequence[Parcel]) -> list[str]:
+    def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
         """Sends parcels; what each is known by, empty for one that cannot be sent."""
 
-    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
         """The answers that are there by now; each is given once, and its number then forgotten.
 
         Args:
@@ -136,7 +136,7 @@ class Carrier(Protocol):
         """Ends it."""
 
 
-class RelayCarrier:
+class RelayClient:
     """A carrier that asks the relay. All of it may raise `LostError`."""
 
     def __init__(self, connection: socket.socket, problem: Callable[[], str | None]) -> None:
@@ -151,17 +151,17 @@ class RelayCarrier:
         """The nodes that are connected, and the public key of each (PEM)."""
         return {node: key.encode() for node, key in self._ask({"do": "nodes"}).header["nodes"]}
 
-    def push(self, parcels: Sequence[Parcel]) -> list[str]:
+    def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
         """Sends parcels; what each is known by, empty for one that cannot be sent."""
         asked = {"do": "push", "to": [(parcel.node, parcel.seconds) for parcel in parcels]}
         return self._ask(asked, [parcel.blob for parcel in parcels]).header["ids"]
 
-    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
+    def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
         """The answers that are there by now, as far as they are small enough."""
         header, blobs = self._ask({"do": "pull", "ids": dict(ids)})
         rest = iter(blobs)
         return [
-            Answer(i, node, client, next(rest) if reason is None else reason, lost)
+            NodeAnswer(i, node, client, next(rest) if reason is None else reason, lost)
             for i, node, client, reason, lost in header["answers"]
         ]
 
@@ -170,13 +170,13 @@ class RelayCarrier:
         self._connection.close()
 
     def _ask(self, header: Mapping[str, object], blobs: Sequence[bytes] = ()) -> Frame:
-        end = time.monotonic() + ANSWERING
+        end = time.monotonic() + ANSWER_TIMEOUT
 
         def waiting() -> None:
             if (reason := self._problem()) is not None:
                 raise LostError(reason)
             if time.monotonic() > end:
-                raise LostError(f"the relay gave no answer within {ANSWERING:g} s")
+                raise LostError(f"the relay gave no answer within {ANSWER_TIMEOUT:g} s")
 
         try:
             send_frame(self._connection, header, blobs)

@@ -17,7 +17,7 @@ from fedkl.training.directory import SERVING
 HOST = "127.0.0.1"
 
 
-class Serving(NamedTuple):
+class ServeSettings(NamedTuple):
     """How a federation is served."""
 
     host: str
@@ -35,7 +35,7 @@ class Serving(NamedTuple):
     """Its name, as `messages.new_federation` makes it."""
 
     @classmethod
-    def read(cls, run: Path) -> Serving:
+    def read(cls, run: Path) -> ServeSettings:
         """As a run is served.
 
         Raises:
@@ -56,7 +56,7 @@ class Serving(NamedTuple):
         plugin_consent.remember_served(run)
 
 
-def _checked(table: dict[str, Any]) -> Serving:
+def _checked(table: dict[str, Any]) -> ServeSettings:
     """Raises:
     ValueError, MessageError: it is not what `write` writes.
     """
@@ -76,4 +76,4 @@ def _checked(table: dict[str, Any]) -> Serving:
     if table["local"] < 0 or (table["local"] and not alone):
         raise ValueError(f"local is {table['local']}")
     check_federation(table["federation"])
-    return Serving(**table | {"keys": Path(table["keys"]) if table["keys"] else None})
+    return ServeSettings(**table | {"keys": Path(table["keys"]) if table["keys"] else None})

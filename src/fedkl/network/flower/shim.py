@@ -19,7 +19,7 @@ APP = "flwr-clientapp"
 FULL_PATH = "FEDKL_PATH"
 """Of the environment: the PATH of apps. That of Flower's own processes has the shims alone, so they
 can start nothing else."""
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 def hand_over(folder: str, arguments: list[str]) -> bool:
@@ -29,7 +29,7 @@ def hand_over(folder: str, arguments: list[str]) -> bool:
         # The name of a socket must be short, and that of a folder may be long.
         os.chdir(folder)
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE)
+            connection.settimeout(TIMEOUT)
             connection.connect(SOCKET)
             data = json.dumps(arguments).encode()
             connection.sendall(struct.pack(">Q", len(data)) + data)

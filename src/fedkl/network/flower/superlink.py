@@ -26,20 +26,20 @@ import tomli_w
 from fedkl.core.errors import UserError
 from fedkl.engines.base import Report
 from fedkl.io import files
-from fedkl.network import LARGEST, client_process, sockets
+from fedkl.network import MAX_MESSAGE_BYTES, client_process, sockets
 from fedkl.network.checks import address_of, parse_address
 from fedkl.network.flower import api_guard, entry, relay_client, secret
 from fedkl.network.flower.app_allowlist import write_command
-from fedkl.network.flower.environment import Scratch, start, surroundings
-from fedkl.network.flower.relay_client import RelayCarrier
-from fedkl.network.wire import shortened
+from fedkl.network.flower.environment import Scratch, flower_environment, start
+from fedkl.network.flower.relay_client import RelayClient
+from fedkl.network.wire import one_line
 
 APP = Path(__file__).parent / "app"
-STARTING = 60.0
+START_TIMEOUT = 60.0
 """Seconds that each step may take."""
 
 
-class Link:
+class SuperLinkConnection:
     """A SuperLink of somebody else's. Use `connect` to have the relay started on it, also again."""
 
     def __init__(self, folder: Path, address: str, keys: Path | None) -> None:
@@ -53,13 +53,13 @@ class Link:
         self._keys = keys
         self._scratch = Scratch()
 
-    def connect(self) -> RelayCarrier:
+    def connect(self) -> RelayClient:
         """Gives what carries messages to the clients.
 
         Raises:
             UserError: it does not come up; the message says what Flower says.
         """
-        self._introduce()
+        self._write_flower_config()
         self.register()
         return self._relay()
 
@@ -82,7 +82,7 @@ class Link:
             "this fedkl"
         )
 
-    def _introduce(self) -> None:
+    def _write_flower_config(self) -> None:
         """Tells Flower's commands where it is."""
         client_process.private_folder(self._folder)
         connection: dict[str, object] = {"address": self.address}
@@ -102,11 +102,11 @@ class Link:
         keys = [f"{path.stem}={path.resolve()}" for path in sorted(self._keys.glob("client-*.pub"))]
         if not keys:
             return
-        said = self._flower([*entry.COMMAND, entry.REGISTER, *keys], STARTING + len(keys))
+        said = self._flower([*entry.COMMAND, entry.REGISTER, *keys], START_TIMEOUT + len(keys))
         for name, reason in entry.registration_errors(said).items():
             raise UserError(f"Flower did not register the key of {name}: {reason}")
 
-    def _relay(self) -> RelayCarrier:
+    def _relay(self) -> RelayClient:
         """Has Flower start the relay, which calls us on a socket."""
         path = self._scratch.path / "relay.sock"
         with sockets.listen(path) as listener:
@@ -119,20 +119,22 @@ class Link:
                 "--format",
                 "json",
             ]
-            said = self._flower([*command, "-c", f'socket="{path}"'], STARTING)
+            said = self._flower([*command, "-c", f'socket="{path}"'], START_TIMEOUT)
             result = _json(said)
             if not result.get("success"):
                 raise UserError(f"Flower did not start the relay: {_reason(result, said)}")
             return self._called(listener)
 
-    def _called(self, listener: socket.socket) -> RelayCarrier:
-        end = time.monotonic() + STARTING
+    def _called(self, listener: socket.socket) -> RelayClient:
+        end = time.monotonic() + START_TIMEOUT
 
         def waiting() -> None:
             if (reason := self.problem()) is not None:
                 raise UserError(reason)
             if time.monotonic() > end:
-                raise UserError(f"the relay did not come up within {STARTING:g} s; {self.advice()}")
+                raise UserError(
+                    f"the relay did not come up within {START_TIMEOUT:g} s; {self.advice()}"
+                )
 
         listener.settimeout(0.5)
         while True:
@@ -146,11 +148,11 @@ class Link:
             except PermissionError as error:
                 raise UserError(f"that is not the relay: {error}") from error
             relay_client.receive_frame(connection, waiting)
-            return RelayCarrier(connection, self.problem)
+            return RelayClient(connection, self.problem)
 
     def _environment(self) -> dict[str, str]:
         """Of Flower's processes."""
-        return surroundings(self._scratch.home)
+        return flower_environment(self._scratch.home)
 
     def _flower(self, command: list[str], seconds: float) -> str:
         """What a command of Flower's prints."""
@@ -184,23 +186,28 @@ def _reason(result: Mapping[str, object], said: str) -> str:
     return str(result.get("error-message") or " ".join(said.split())[-300:])
 
 
-ENDING = 8.0
+STOP_TIMEOUT = 8.0
 """Seconds that a process has to end by itself."""
 _LINK, _EXEC = "superlink", "superexec"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _WRONG = re.compile(r"(\S+ )?(ERROR|CRITICAL)\b|[\w.]*(Error|Exception)\b|error:")
 """A line of a log, with a time before its level or without, or the last of a traceback. The word is
 in names of loggers, too, which say that all is well."""
-_TOLD = 2
+_LOG_LINES = 2
 """Lines of a log that a message has."""
 _WILDCARDS = ("0.0.0.0", "::", "")
 
 
-class SuperLink(Link):
+class SuperLink(SuperLinkConnection):
     """Flower's server. Use `connect` to start it, also again, and `stop` to end it."""
 
     def __init__(
-        self, folder: Path, host: str, port: int, keys: Path | None, largest: int = LARGEST
+        self,
+        folder: Path,
+        host: str,
+        port: int,
+        keys: Path | None,
+        largest: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Args:
         folder: for logs; nobody else may look into it.
@@ -216,7 +223,7 @@ class SuperLink(Link):
         self._secret: dict[str, str] = {}
         self._largest = largest
 
-    def connect(self) -> RelayCarrier:
+    def connect(self) -> RelayClient:
         """Starts all that is not running, and gives what carries messages to the clients.
 
         Raises:
@@ -233,7 +240,7 @@ class SuperLink(Link):
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
-        end = time.monotonic() + ENDING
+        end = time.monotonic() + STOP_TIMEOUT
         for process in self._processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))
@@ -245,9 +252,9 @@ class SuperLink(Link):
         super().stop()
 
     def _start(self) -> None:
-        self._introduce()
+        self._write_flower_config()
         self._secret = secret.make(self._scratch.path / "secret", self.address)
-        self._secret[entry.ANSWER] = str(self._largest)
+        self._secret[entry.ANSWER_VARIABLE] = str(self._largest)
         link = ["--host", self._host, "--port", str(self._port)]
         # What it knows is in its memory: one that is started again must not take for connected
         # those who were when its predecessor died.
@@ -262,7 +269,7 @@ class SuperLink(Link):
             link += ["--ssl-certfile", str(self._keys.resolve() / "server.crt")]
             link += ["--ssl-keyfile", str(self._keys.resolve() / "server.key")]
             starter += ["--root-certificates", ca]
-            self._secret[entry.KEYS] = str(self._keys.resolve())
+            self._secret[entry.KEYS_VARIABLE] = str(self._keys.resolve())
         shared = ["--superexec-auth-secret-file", self._secret[secret.FILE]]
         environment = self._environment()
         self._run(_LINK, [entry.SERVER, *link, *shared], environment)
@@ -279,7 +286,7 @@ class SuperLink(Link):
 
     def _wait(self) -> None:
         """Until it listens, and asks for the secret."""
-        end = time.monotonic() + STARTING
+        end = time.monotonic() + START_TIMEOUT
         while time.monotonic() < end:
             if (reason := self.problem()) is not None:
                 raise UserError(reason)
@@ -287,8 +294,8 @@ class SuperLink(Link):
                 self._require_guard()
                 return
             time.sleep(0.05)
-        said = self._said(_LINK)
-        raise UserError(f"Flower's server did not listen within {STARTING:g} s; {said}")
+        said = self._log_excerpt(_LINK)
+        raise UserError(f"Flower's server did not listen within {START_TIMEOUT:g} s; {said}")
 
     def traffic(self) -> Report:
         """Bytes that clients have sent and were sent since it was started; nothing: it does not
@@ -330,20 +337,20 @@ class SuperLink(Link):
         """What has ended that should not."""
         for name, process in self._processes.items():
             if process.poll() is not None:
-                return f"Flower's {name} has ended; {self._said(name)}"
+                return f"Flower's {name} has ended; {self._log_excerpt(name)}"
         return None
 
     def advice(self) -> str:
         """What to look at if the relay does not come up."""
-        return self._said(_EXEC)
+        return self._log_excerpt(_EXEC)
 
-    def _said(self, name: str) -> str:
+    def _log_excerpt(self, name: str) -> str:
         """What is in its log, for who may not have the log any more: the last that it calls an
         error; else its last lines."""
         text = _COLOURS.sub("", self._log(name).read_text(encoding="utf-8", errors="replace"))
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         wrong = [line for line in lines if _WRONG.match(line)]
-        told = " | ".join(shortened(line) for line in (wrong or lines)[-_TOLD:])
+        told = " | ".join(one_line(line) for line in (wrong or lines)[-_LOG_LINES:])
         return f"{name}.log ends with: {told or 'nothing'}"
 
     def _log(self, name: str) -> Path:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from fedkl.network import client_process
 from fedkl.network.client_process import Place
 from fedkl.network.flower import secret, shim, zygote
-from fedkl.network.flower.environment import Scratch, start, surroundings
+from fedkl.network.flower.environment import Scratch, flower_environment, start
 from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.place_file import VARIABLE, write_place
 from fedkl.network.signatures import Verifier
@@ -134,10 +134,10 @@ def _last_line(log: str) -> str:
 
 
 LOG = "supernode.log"
-ENDING = 6.0
+STOP_TIMEOUT = 6.0
 """Seconds that it may take to tell the server that it leaves; otherwise its key counts as connected
 for most of a minute."""
-_HERE = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 _LAUNCH = (sys.executable, "-P", "-m", "fedkl.network.flower.launch")
 
 
@@ -179,12 +179,12 @@ class SuperNode:
         client_process.private_folder(self._folder)
         scratch = self._scratch.path
         write_place(scratch / "place.json", self.place, self._verifier())
-        environment = surroundings(self._scratch.home)
+        environment = flower_environment(self._scratch.home)
         environment[shim.FULL_PATH] = environment["PATH"]
         environment["PATH"] = str(zygote.write_shims(scratch, FORKED, REFUSED))
         environment[VARIABLE] = str(scratch / "place.json")
         port = _free_port()
-        environment |= secret.make(scratch / "secret", f"{_HERE}:{port}")
+        environment |= secret.make(scratch / "secret", f"{_LOOPBACK}:{port}")
         self._said = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
         apps = self._folder / zygote.LOG
         command = [*_LAUNCH, str(os.getpid()), str(scratch), str(apps), *self._arguments(port)]
@@ -227,7 +227,7 @@ class SuperNode:
 
     def stop(self) -> None:
         """Ends it, all that it started, and the client's resident process."""
-        self._end(ENDING)
+        self._end(STOP_TIMEOUT)
         client_process.stop(self.place, seconds=2)
 
     def __enter__(self) -> SuperNode:
@@ -268,7 +268,7 @@ class SuperNode:
         return Verifier.of(self._ca, self._key)
 
     def _arguments(self, port: str) -> list[str]:
-        arguments = ["--superlink", self.address, "--host", _HERE, "--port", port]
+        arguments = ["--superlink", self.address, "--host", _LOOPBACK, "--port", port]
         if self._ca is None:
             return [*arguments, "--insecure"]
         arguments += ["--root-certificates", str(self._ca.resolve())]
@@ -280,5 +280,5 @@ class SuperNode:
 def _free_port() -> str:
     """One on which its apps can reach it; if another process is quicker, it ends at once."""
     with socket.socket() as listener:
-        listener.bind((_HERE, 0))
+        listener.bind((_LOOPBACK, 0))
         return str(listener.getsockname()[1])

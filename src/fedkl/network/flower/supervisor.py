@@ -17,34 +17,34 @@ from fedkl.network import client_process, status
 from fedkl.network.client_process import Place
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.sockets import NoAnswerError
-from fedkl.network.status import Joined
+from fedkl.network.status import JoinStatus
 
-FIRST = 70.0
+CONNECT_TIMEOUT = 70.0
 """Seconds that the first connection may take: the key of a client that was killed counts as
 connected for most of a minute."""
-SAYING = 10.0
+NOTIFY_TIMEOUT = 10.0
 """Seconds that a client has to tell the server that it cannot take part, and why."""
 PAUSE, LONG_PAUSE = 3.0, 30.0
 """Seconds before it is started again: at first, and when it has been lost for as long as that."""
 
 
 class Supervisor:
-    """Watches one SuperNode. `look` does all of it, and never waits."""
+    """Watches one SuperNode. `poll` does all of it, and never waits."""
 
-    def __init__(self, node: SuperNode, say: Callable[[str], None]) -> None:
+    def __init__(self, node: SuperNode, notify: Callable[[str], None]) -> None:
         """Args:
         node: not started yet.
         say: what to do with a line for the user.
         """
         self._node = node
-        self._say = say
+        self._notify = notify
         self._connected = False
         self._was_connected = False
         self._since = time.monotonic()
         """When it was started or lost."""
         self._again: float | None = None
         """When it will be started again."""
-        self._said = ""
+        self._log_excerpt = ""
         self._refused: float | None = None
         """Since when it cannot take part."""
         self._written = -math.inf
@@ -62,7 +62,7 @@ class Supervisor:
         self._since = time.monotonic()
         self._node.start()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Whether it is connected, after what has to be done was done.
 
         Raises:
@@ -72,7 +72,7 @@ class Supervisor:
         if (why := self._node.refusal()) is not None:
             self._refused = self._refused or now
             # The server is to hear the reason, too.
-            if self._node.answered() or now > self._refused + SAYING:
+            if self._node.answered() or now > self._refused + NOTIFY_TIMEOUT:
                 raise UserError(f"cannot take part in what {self._node.address} trains: {why}")
         if self._again is not None:
             if now >= self._again:
@@ -83,7 +83,7 @@ class Supervisor:
         else:
             self._lost(now)
             if not self._node.alive():
-                late = now > self._since + FIRST
+                late = now > self._since + CONNECT_TIMEOUT
                 self._again = now + (LONG_PAUSE if late else PAUSE)
         return self._connected
 
@@ -95,8 +95,8 @@ class Supervisor:
         now = time.monotonic()
         if self._over is None:
             self._over = now
-            self._say("the run is over")
-        return self._node.answered() or now > self._over + SAYING
+            self._notify("the run is over")
+        return self._node.answered() or now > self._over + NOTIFY_TIMEOUT
 
     def write(self, path: Path) -> None:
         """Writes down how it is doing, if that was not done just now.
@@ -105,58 +105,58 @@ class Supervisor:
             UserError: the operating system refused.
         """
         now = time.monotonic()
-        if now < self._written + status.WRITING:
+        if now < self._written + status.WRITE_INTERVAL:
             return
         self._written = now
-        state = Joined(
+        state = JoinStatus(
             time.time(), os.getpid(), self._changed, self._connected, self._node.address,
             self._over is not None,
         )  # fmt: skip
-        status.write_joined(path, state)
+        status.write_join_status(path, state)
 
     def _found(self) -> None:
         if not self._connected:
-            self._say(f"connected{' again' * self._was_connected} to {self._node.address}")
+            self._notify(f"connected{' again' * self._was_connected} to {self._node.address}")
             self._changed = time.time()
-        self._connected, self._was_connected, self._said = True, True, ""
+        self._connected, self._was_connected, self._log_excerpt = True, True, ""
 
     def _lost(self, now: float) -> None:
         """It is not connected: yet, or any more."""
         trouble = self._node.trouble()
         why = trouble.sentence if trouble else "nobody knows why yet"
         if self._connected:
-            self._connected, self._since, self._said = False, now, why
+            self._connected, self._since, self._log_excerpt = False, now, why
             self._changed = time.time()
-            self._say(f"lost the connection to {self._node.address}: {why}; trying again")
+            self._notify(f"lost the connection to {self._node.address}: {why}; trying again")
         if trouble is None:
             return  # it starts, which takes its time on a busy machine
         if not self._was_connected:
             if not trouble.passing:
                 raise UserError(self._sentence(why))
-            if now > self._since + FIRST:
-                raise UserError(self._sentence(f"{why}, for {FIRST:g} s"))
-        if why != self._said:
-            self._said = why
-            self._say(f"{why}; trying again")
+            if now > self._since + CONNECT_TIMEOUT:
+                raise UserError(self._sentence(f"{why}, for {CONNECT_TIMEOUT:g} s"))
+        if why != self._log_excerpt:
+            self._log_excerpt = why
+            self._notify(f"{why}; trying again")
 
     def _sentence(self, why: str) -> str:
         return f"cannot join {self._node.address}: {why} (see {self._node.log})"
 
 
-LOOKING = 0.5
+POLL_INTERVAL = 0.5
 """Seconds between two looks at them."""
 
 
 class LocalClients:
     """Keeps clients of this machine connected, until they are stopped."""
 
-    def __init__(self, nodes: Sequence[SuperNode], tell: Callable[[str], None]) -> None:
+    def __init__(self, nodes: Sequence[SuperNode], notify: Callable[[str], None]) -> None:
         """Args:
         nodes: of the clients, not started yet.
         tell: is told in a line what is wrong with one.
         """
         self._nodes = nodes
-        self._tell = tell
+        self._notify = notify
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         # What they say of their connection the server says too.
@@ -172,7 +172,7 @@ class LocalClients:
             for node, supervisor in zip(self._nodes, self._supervisors, strict=True):
                 supervisor.start()
                 # While Flower starts: the first message finds JAX loaded.
-                client_process.ensure(node.place)
+                client_process.ensure_running(node.place)
         except NoAnswerError as error:
             raise UserError(str(error)) from error
         self._thread.start()
@@ -190,12 +190,12 @@ class LocalClients:
 
     def _watch(self) -> None:
         watched = list(self._supervisors)
-        while not self._over.wait(LOOKING):
+        while not self._over.wait(POLL_INTERVAL):
             for supervisor in list(watched):
                 try:
-                    supervisor.look()
+                    supervisor.poll()
                 except UserError as error:
-                    self._tell(str(error))
+                    self._notify(str(error))
                     watched.remove(supervisor)
 
 

@@ -26,11 +26,11 @@ from fedkl.network import sockets
 from fedkl.network.flower import shim
 
 Commands = Mapping[str, Callable[[], object]]
-LOOKING = 0.5
+POLL_INTERVAL = 0.5
 """Seconds between two looks whether the parent is there."""
 LOG = "apps.log"
 """How that file is called."""
-LONGEST = 1 << 20
+MAX_ARGUMENT_BYTES = 1 << 20
 """Bytes of a command's arguments."""
 
 
@@ -94,7 +94,7 @@ def start(folder: Path, log: Path, commands: Commands, vital: str = "") -> int:
 
 def serve(listener: socket.socket, commands: Commands, vital: str, parent: int) -> None:
     """Forks for each that connects, as long as the parent is there."""
-    listener.settimeout(LOOKING)
+    listener.settimeout(POLL_INTERVAL)
     running: dict[int, str] = {}
     while os.getppid() == parent:
         if vital in _ended(running):
@@ -133,7 +133,7 @@ def _ended(running: dict[int, str]) -> set[str]:
 def _read(connection: socket.socket) -> list[str]:
     """The name and the arguments of a command; nothing if somebody said something else."""
     try:
-        data = sockets.receive(connection, LONGEST, time.monotonic() + shim.PATIENCE)
+        data = sockets.receive(connection, MAX_ARGUMENT_BYTES, time.monotonic() + shim.TIMEOUT)
         arguments = json.loads(data)
     except (OSError, EOFError, ValueError):
         return []

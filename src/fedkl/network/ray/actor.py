@@ -64,7 +64,7 @@ def install_plugins(plugins: Sequence[Plugin]) -> list[str]:
     """
     paths = []
     for plugin in plugins:
-        path = _keep(plugin)
+        path = _write_plugin(plugin)
         try:
             load_plugin(path, plugin.module)
         except Exception as error:  # it is somebody's code
@@ -76,7 +76,7 @@ def install_plugins(plugins: Sequence[Plugin]) -> list[str]:
     return paths
 
 
-def _keep(plugin: Plugin) -> Path:
+def _write_plugin(plugin: Plugin) -> Path:
     digest = hashlib.sha256(plugin.module.encode() + plugin.text).hexdigest()
     path = cache_folder() / "plugins" / digest[:16] / plugin.name
     with explain_os_errors("write", path):
@@ -89,7 +89,7 @@ def _keep(plugin: Plugin) -> Path:
 _LAPACK = "OPENBLAS_NUM_THREADS"
 
 
-class Surroundings(NamedTuple):
+class JaxSettings(NamedTuple):
     """What bits depend on beside the config; the driver's, to be had by every actor."""
 
     lapack: str
@@ -99,13 +99,13 @@ class Surroundings(NamedTuple):
     """Of matrix products."""
 
     @classmethod
-    def here(cls) -> Surroundings:
+    def current(cls) -> JaxSettings:
         """Those of this process."""
         config: Any = jax.config  # a checker does not see what it has
         precision = config.jax_default_matmul_precision
         return cls(os.environ[_LAPACK], config.jax_enable_x64, precision)
 
-    def take(self) -> None:
+    def apply(self) -> None:
         """Makes them those of this process, which has computed nothing yet."""
         os.environ[_LAPACK] = self.lapack
         # Ray hides accelerators from whoever has not asked for one.
@@ -117,13 +117,13 @@ class Surroundings(NamedTuple):
             jax.config.update(name, value)  # type: ignore[no-untyped-call]  # JAX's own
 
 
-class Opening(NamedTuple):
+class ActorSetup(NamedTuple):
     """What an actor needs to know before it can work."""
 
     mapping: dict[str, Any]
     """The config, as TOML can hold it."""
     plugins: tuple[Plugin, ...]
-    surroundings: Surroundings
+    jax_settings: JaxSettings
     at_once: int
     """How many clients are trained in one vmapped call."""
     versions: dict[str, str]
@@ -139,7 +139,7 @@ class Part(NamedTuple):
     """As `engines.site.width_of` says."""
 
 
-class Together(NamedTuple):
+class SharedPart(NamedTuple):
     """Clients who share a world: all of them are one piece."""
 
     jobs: list[Job]
@@ -153,7 +153,7 @@ class Together(NamedTuple):
         return len(self.jobs)
 
 
-class Answer(NamedTuple):
+class ClientAnswer(NamedTuple):
     """What a client says."""
 
     client: int
@@ -162,20 +162,20 @@ class Answer(NamedTuple):
     """What it would keep; None: what it has."""
 
 
-class Done(NamedTuple):
+class CallResult(NamedTuple):
     """What an actor made of a call."""
 
-    answers: list[list[Answer]]
+    answers: list[list[ClientAnswer]]
     """Of each part."""
     seconds: float
     simulators_replaced: int
     """By this actor, in its life."""
 
 
-class Clients:
+class ClientsActor:
     """Does clients' work in a process of its own, somewhere on the cluster."""
 
-    def open(self, opening: Opening, cpus: int) -> None:
+    def open(self, setup: ActorSetup, cpus: int) -> None:
         """Makes the worlds of all clients.
 
         Args:
@@ -185,35 +185,37 @@ class Clients:
         Raises:
             UserError: this node has other versions, or a plugin or a simulator does not run here.
         """
-        require_versions(opening.versions)
-        opening.surroundings.take()
+        require_versions(setup.versions)
+        setup.jax_settings.apply()
         take_cores(cpus)
         compilation.enable_cache()
-        plugins = install_plugins(opening.plugins)
-        config = from_mapping(opening.mapping | {"plugins": plugins})
+        plugins = install_plugins(setup.plugins)
+        config = from_mapping(setup.mapping | {"plugins": plugins})
         task = task_of(config)
         self._site: Site | InSharedWorld
         if isinstance(config.world, SharedWorld):
-            self._site = InSharedWorld(task, first_states(config)[1], opening.at_once)
+            self._site = InSharedWorld(task, first_states(config)[1], setup.at_once)
         else:
             self._site = Site(task, params_of(config), config.federation.pools_data)
 
-    def run(self, work: Work[Any], model: Model, parts: Sequence[Part | Together]) -> Done:
+    def run(self, work: Work[Any], model: Model, parts: Sequence[Part | SharedPart]) -> CallResult:
         """Does some parts of a piece of work."""
         start = time.perf_counter()
         answers = [self._answers(work, model, part) for part in parts]
-        return Done(answers, time.perf_counter() - start, self._replaced())
+        return CallResult(answers, time.perf_counter() - start, self._replaced())
 
-    def _answers(self, work: Work[Any], model: Model, part: Part | Together) -> list[Answer]:
-        if isinstance(part, Together):
+    def _answers(
+        self, work: Work[Any], model: Model, part: Part | SharedPart
+    ) -> list[ClientAnswer]:
+        if isinstance(part, SharedPart):
             assert isinstance(self._site, InSharedWorld)
             self._site.restore(part.states)
             answers = list(self._site.run(work, model, part.jobs, part.key))
             pending = self._site.pending
-            return [Answer(client, answer, pending.get(client)) for client, answer in answers]
+            return [ClientAnswer(client, answer, pending.get(client)) for client, answer in answers]
         assert isinstance(self._site, Site)
         done = self._site.do(work, model, *part)
-        return [Answer(job.client, *each) for job, each in zip(part.jobs, done, strict=True)]
+        return [ClientAnswer(job.client, *each) for job, each in zip(part.jobs, done, strict=True)]
 
     def _replaced(self) -> int:
         if isinstance(self._site, InSharedWorld):

@@ -28,7 +28,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.processes import be_deaf, cores, ended_by_signals, signals_held
 from fedkl.io.files import explain_os_errors
 from fedkl.network.ray.nodes import Node, check_versions, nodes
-from fedkl.network.ray.probe import Answer, ask
+from fedkl.network.ray.probe import Access, ask
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -49,15 +49,15 @@ _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _TOKEN_FILE = Path(".ray") / "auth_token"
 """In the home directory: where Ray looks for a token that no variable gives."""
 _TOKEN = re.compile("[ -~]+")
-_DECIDE_BITS = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
+_RESULT_VARIABLES = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
 """How the names of variables begin that results depend on: workers elsewhere get them, too."""
-_STORE = 2**28
+_OBJECT_STORE_BYTES = 2**28
 """Bytes of shared memory for objects on their way; what is more goes to disk."""
-REACHED_WITHIN = 3.0
+CONNECT_TIMEOUT = 3.0
 """Seconds that a head may take to accept a connection."""
 
 
-class Where(NamedTuple):
+class RaySettings(NamedTuple):
     """Which Ray is wanted."""
 
     address: str | None = None
@@ -80,7 +80,7 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def connected(where: Where) -> Iterator[Cluster]:
+def connected(where: RaySettings) -> Iterator[Cluster]:
     """Ray is initialised inside the block, and nothing of this process is left in it afterwards.
 
     SIGTERM is heard like Ctrl-C inside the block.
@@ -102,7 +102,7 @@ def connected(where: Where) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def _started(where: Where) -> Iterator[None]:
+def _started(where: RaySettings) -> Iterator[None]:
     """A Ray of this process's own."""
     _require_cpus(where, len(cores()))
     _prepare(_QUIET | _ALONE)
@@ -113,7 +113,7 @@ def _started(where: Where) -> Iterator[None]:
             _initialised(
                 address="local",
                 num_cpus=len(cores()),  # Ray itself takes no notice of affinity
-                object_store_memory=_STORE,
+                object_store_memory=_OBJECT_STORE_BYTES,
                 include_dashboard=False,
                 # Inside of one that is closed to others, because Ray opens its own to everybody.
                 _temp_dir=str(Path(folder) / "ray"),
@@ -131,7 +131,7 @@ def _joined(address: str, insecure: bool) -> Iterator[None]:
     """A connection to a cluster that somebody has started."""
     _require_listener(address)
     _prepare(_QUIET | _identity(address, insecure))
-    env_vars = {name: x for name, x in os.environ.items() if name.startswith(_DECIDE_BITS)}
+    env_vars = {name: x for name, x in os.environ.items() if name.startswith(_RESULT_VARIABLES)}
     env_vars.pop("JAX_COMPILATION_CACHE_DIR", None)  # a folder of this machine
     with _initialised(address=address, runtime_env={"env_vars": env_vars}):
         yield
@@ -221,7 +221,7 @@ def _raylet_watched() -> Iterator[None]:
         ) from error
 
 
-def _require_cpus(where: Where, cpus: int) -> None:
+def _require_cpus(where: RaySettings, cpus: int) -> None:
     if where.actors is not None and where.actors > cpus:
         raise UserError(f"{where.actors} actors are more than the {cpus} CPUs that there are")
 
@@ -236,7 +236,7 @@ def _require_listener(address: str) -> None:
     if not host or not port.isdecimal() or "/" in host:
         raise UserError(f"the address of a Ray cluster must be HOST:PORT, not '{address}'")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
     except (OSError, OverflowError, UnicodeError) as error:  # the last: not the name of a host
         raise UserError(f"no Ray cluster answers at {address}: {_line(error)}") from error
 
@@ -249,11 +249,11 @@ def _identity(address: str, insecure: bool) -> dict[str, str]:
     """
     stranger = {"RAY_AUTH_MODE": "disabled"}
     match ask(address, stranger):
-        case Answer.SILENT:
+        case Access.SILENT:
             raise UserError(f"whoever listens at {address} does not answer like a Ray cluster")
-        case Answer.ADMITTED if insecure:
+        case Access.ADMITTED if insecure:
             return stranger
-        case Answer.ADMITTED:
+        case Access.ADMITTED:
             raise UserError(
                 f"the Ray cluster at {address} has no token: whoever reaches it can run any code "
                 "on it; start it with RAY_AUTH_MODE=token, or say --insecure-ray"
@@ -269,7 +269,7 @@ def _identity(address: str, insecure: bool) -> dict[str, str]:
     if not _TOKEN.fullmatch(_token(given)):
         raise UserError(f"the token of {which} must be one line of ASCII characters")
     ours = {"RAY_AUTH_MODE": "token", **given}
-    if ask(address, ours) is not Answer.ADMITTED:
+    if ask(address, ours) is not Access.ADMITTED:
         raise UserError(f"the Ray cluster at {address} refuses the token of {which}")
     return ours
 

@@ -11,8 +11,8 @@ from fedkl.clients.work import Work
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report, Rows, Words, parts_of
 from fedkl.engines.local import width_of
-from fedkl.network.ray.actor import Opening, Part, Surroundings, Together, read_plugins
-from fedkl.network.ray.actor_pool import Actors, Batch, Crew
+from fedkl.network.ray.actor import ActorSetup, JaxSettings, Part, SharedPart, read_plugins
+from fedkl.network.ray.actor_pool import ActorPool, Batch, PoolSize
 from fedkl.server.setup import first_states, task_of, trained_at_once
 from fedkl.training.provenance import versions
 from fedkl.worlds.base import SharedWorld, SoloWorld
@@ -48,10 +48,10 @@ class Ray(Rows):
         self._shared = isinstance(config.world, SharedWorld)
         self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
         self._at_once = trained_at_once(config, on_cpu=True)
-        plugins, here = read_plugins(config.plugins), Surroundings.here()
-        opening = Opening(config.mapping(), plugins, here, self._at_once, versions())
-        crew = Crew(number=1, cpus=actors) if self._shared else Crew(number=actors, cpus=1)
-        self._actors = Actors(opening, crew, patience, time.monotonic)
+        plugins, here = read_plugins(config.plugins), JaxSettings.current()
+        setup = ActorSetup(config.mapping(), plugins, here, self._at_once, versions())
+        size = PoolSize(number=1, cpus=actors) if self._shared else PoolSize(number=actors, cpus=1)
+        self._actors = ActorPool(setup, size, patience, time.monotonic)
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
@@ -66,7 +66,7 @@ class Ray(Rows):
                 for client, answer, after in batch.done.pop(i):
                     yield client, self.propose(client, after, answer)
         finally:
-            batch.forget()
+            batch.cancel()
 
     def report(self) -> Report:
         """How many actors were replaced so far, and how many of their simulators."""
@@ -79,9 +79,9 @@ class Ray(Rows):
 
     def _parts(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
-    ) -> list[tuple[Model, Part | Together]]:
+    ) -> list[tuple[Model, Part | SharedPart]]:
         if self._shared:
-            return [(model, Together(list(jobs), self.save(), key))]
+            return [(model, SharedPart(list(jobs), self.save(), key))]
         width = width_of(work, self._task, self._at_once, jobs)
         return [
             # The model is sent by itself.

@@ -11,7 +11,7 @@ from fedkl.training.provenance import versions
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds that a node may take for a short task; its first process imports JAX."""
 
 
@@ -40,7 +40,7 @@ def nodes() -> tuple[Node, ...]:
     return tuple(node for node in found if node.cpus)
 
 
-def placeable(cpus: int) -> int:
+def placeable_cpus(cpus: int) -> int:
     """So many CPUs, or as many as the largest node that is alive has.
 
     What asks for more waits for ever. Where no node is alive all are asked for: one may come.
@@ -48,7 +48,7 @@ def placeable(cpus: int) -> int:
     return min(cpus, max((node.cpus for node in nodes()), default=cpus))
 
 
-def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
+def run_on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
     """What a function gives on each node.
 
     Raises:
@@ -65,10 +65,10 @@ def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: objec
         ).remote(*arguments)
         for node in nodes
     ]
-    there, _ = ray.wait(coming, num_returns=len(coming), timeout=PATIENCE)
+    there, _ = ray.wait(coming, num_returns=len(coming), timeout=TIMEOUT)
     for node, answer in zip(nodes, coming, strict=True):
         if answer not in there:
-            raise UserError(f"the node {node.name} did not answer within {PATIENCE:g} s")
+            raise UserError(f"the node {node.name} did not answer within {TIMEOUT:g} s")
     try:
         return ray.get(coming)
     except ray.exceptions.RayTaskError:
@@ -99,8 +99,8 @@ def check_versions(nodes: Sequence[Node]) -> None:
         return found
 
     packages = [name for name in ours if name != "python"]
-    for node, found in zip(nodes, on_each(nodes, theirs, packages), strict=True):
-        if problem := mismatch(ours, found):
+    for node, found in zip(nodes, run_on_each(nodes, theirs, packages), strict=True):
+        if problem := version_mismatch(ours, found):
             raise UserError(f"the node {node.name} {problem}")
 
 
@@ -110,11 +110,11 @@ def require_versions(wanted: Mapping[str, str]) -> None:
     Raises:
         UserError: names the node, and what it has; for the driver to say.
     """
-    if problem := mismatch(wanted, versions()):
+    if problem := version_mismatch(wanted, versions()):
         raise UserError(f"the node {platform.node()} {problem}")
 
 
-def mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:
+def version_mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:
     """What a node has that is not as here; empty if all is."""
     for name, version in ours.items():
         if theirs[name] is None:

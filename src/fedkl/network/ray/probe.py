@@ -13,11 +13,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-PATIENCE = 4
+TIMEOUT = 4
 """Seconds that a cluster may take to answer."""
 
 
-class Answer(enum.Enum):
+class Access(enum.Enum):
     """What came of asking; the value is the exit code of the process that asked."""
 
     ADMITTED = 0
@@ -26,7 +26,7 @@ class Answer(enum.Enum):
     """Whoever listens there does not speak Ray."""
 
 
-def ask(address: str, identity: Mapping[str, str]) -> Answer:
+def ask(address: str, identity: Mapping[str, str]) -> Access:
     """Asks a cluster whether it lets somebody in.
 
     Args:
@@ -36,23 +36,23 @@ def ask(address: str, identity: Mapping[str, str]) -> Answer:
     command = [sys.executable, "-P", "-m", "fedkl.network.ray.probe", address]
     others = {name: x for name, x in os.environ.items() if not name.startswith("RAY_AUTH_")}
     done = subprocess.run(command, env={**others, **identity}, capture_output=True)
-    if done.returncode not in [answer.value for answer in Answer]:
+    if done.returncode not in [answer.value for answer in Access]:
         raise RuntimeError(f"asking Ray failed:\n{done.stderr.decode(errors='replace')}")
-    return Answer(done.returncode)
+    return Access(done.returncode)
 
 
-def _ask(address: str) -> Answer:
+def _ask(address: str) -> Access:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.exceptions import AuthenticationError
 
     # Ray would try for ever. The signal ends the process, wherever it is.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(PATIENCE)
+    signal.alarm(TIMEOUT)
     try:
-        GcsClient(address=address).check_alive([], timeout=PATIENCE)
+        GcsClient(address=address).check_alive([], timeout=TIMEOUT)
     except AuthenticationError:
-        return Answer.REFUSED
-    return Answer.ADMITTED
+        return Access.REFUSED
+    return Access.ADMITTED
 
 
 if __name__ == "__main__":
