@@ -1,5 +1,7 @@
-"""Looking before Flower starts: its own answers to a wrong key, name, date or port are in its log,
-late, or never there. Each mistake is one sentence here.
+"""Checks of keys, certificates, addresses and ports before Flower starts.
+
+Flower reports a wrong key, name, date or port late, in its log, or never; here each is one
+sentence.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from fedkl.network import keys
 
 
 class NotThereError(UserError):
-    """Nobody answers there, which may pass: a server that is started, a network that comes up."""
+    """A server that does not answer now and may later: it starts, or the network comes up."""
 
 
 TIMEOUT = 10.0
-"""Seconds that a server may take to answer."""
+"""Seconds to wait for a server's answer."""
 WARN_DAYS = 30.0
-"""Days before its end that a certificate is warned of."""
+"""Days before a certificate's end from which a warning is given."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 # As OpenSSL numbers what is wrong with a certificate (X509_V_ERR_...).
 _NOT_YET, _EXPIRED, _NAMES = 9, 10, (62, 64)
@@ -35,13 +37,13 @@ _LISTENING = {
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """The host and the port of `HOST:PORT`; an IPv6 address has brackets.
+    """Return the host and the port of `HOST:PORT`; an IPv6 address has brackets.
 
     >>> parse_address("learn.example.org:9092"), parse_address("[::1]:9092")
     (('learn.example.org', 9092), ('::1', 9092))
 
     Raises:
-        UserError: it is no such thing.
+        UserError: it is not such an address.
     """
     found = _ADDRESS.fullmatch(text)
     if not found or not 1 <= int(found[2]) <= 65535:
@@ -50,7 +52,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def address_of(host: str, port: int) -> str:
-    """As `parse_address` reads it.
+    """Return `HOST:PORT` as `parse_address` reads it.
 
     >>> address_of("::1", 9092)
     '[::1]:9092'
@@ -59,7 +61,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and nobody else can reach it; names are not looked up."""
+    """Return True if a host is loopback; names other than `localhost` are not looked up."""
     if host.lower() == "localhost":
         return True
     address = _address(host)
@@ -67,15 +69,15 @@ def is_loopback(host: str) -> bool:
 
 
 def check_server(folder: Path, host: str, port: int) -> None:
-    """Whether a server with these keys can listen there, and clients will trust it.
+    """Check that a server can listen on an address, and that clients will trust its certificate.
 
     Args:
         folder: of the keys.
-        host: on which it will listen; an address that means all of them has no name to check.
-        port: on which it will listen.
+        host: to listen on; a wildcard address has no name to check.
+        port: to listen on.
 
     Raises:
-        UserError: it cannot, or they will not.
+        UserError: it cannot, or they would not.
     """
     authority = _authority(folder)
     key, certificate = folder / "server.key", folder / "server.crt"
@@ -104,7 +106,7 @@ def check_server(folder: Path, host: str, port: int) -> None:
 
 
 def expiring(folder: Path, days: float = WARN_DAYS) -> list[str]:
-    """Name the certificates of a folder that expire soon, a sentence each.
+    """Return a warning for each certificate of a folder that expires soon.
 
     Raises:
         UserError: one cannot be read.
@@ -128,7 +130,7 @@ def _expires_soon(end: datetime.datetime, what: str, days: float, remedy: str) -
 
 
 def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
-    """Whether a client with these keys would be able to join, as far as can be seen from here.
+    """Check that a client with these keys can join, as far as the client can see.
 
     Args:
         folder: with `ca.crt` and the client's private key.
@@ -137,10 +139,10 @@ def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
         port: of the server.
 
     Returns:
-        What expires soon, a sentence each.
+        A warning for each certificate that expires soon.
 
     Raises:
-        UserError: it would not.
+        UserError: it cannot.
     """
     keys.public_key_of(folder / f"client-{client}.key")
     authority = _authority(folder)
@@ -160,10 +162,10 @@ def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
 
 
 def check_port(host: str, port: int) -> None:
-    """Whether one can listen there.
+    """Check that this machine can listen on a host and port.
 
     Raises:
-        UserError: one cannot.
+        UserError: it cannot.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -182,16 +184,16 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_listens(host: str, port: int) -> None:
-    """Whether anybody listens there.
+    """Check that a server listens on a host and port.
 
     Raises:
-        UserError: nobody does.
+        UserError: none does.
     """
     _connect(host, port).close()
 
 
 def _authority(folder: Path) -> ssl.SSLContext:
-    """What trusts the folder's authority alone, and wants to know whom it talks to."""
+    """Return a TLS context that trusts only the folder's authority, and checks host names."""
     path = folder / "ca.crt"
     _check_dates(path, "the federation needs new keys")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -225,7 +227,7 @@ def _problem_with_dates(data: bytes, what: str) -> str | None:
 
 
 def _handshake_in_memory(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> None:
-    """Both sides of a handshake, without a network."""
+    """Run both sides of a TLS handshake without a network."""
     client.check_hostname = name is not None
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
@@ -241,7 +243,7 @@ def _handshake_in_memory(server: ssl.SSLContext, client: ssl.SSLContext, name: s
 
 
 def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
-    """The certificate that a server shows, as DER."""
+    """Connect, and return the server's certificate as DER."""
     with (
         _connect(host, port) as connection,
         context.wrap_socket(connection, server_hostname=host) as secured,
@@ -250,7 +252,7 @@ def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
 
 
 def _trust_error(error: ssl.SSLCertVerificationError, folder: Path, host: str, port: int) -> str:
-    """Why a server's certificate is not trusted."""
+    """Return the reason why a server's certificate is not trusted, in a sentence."""
     shown = f"the certificate of the server at {address_of(host, port)}"
     if error.verify_code in (_NOT_YET, _EXPIRED):
         # Only to say the date: nothing is believed, and nothing is sent.

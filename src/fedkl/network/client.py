@@ -1,8 +1,8 @@
-"""A client that stays: it holds the world, the compiled code and the state, and answers requests.
+"""A client of a federation, which holds its world, compiled code and state, and answers requests.
 
-What it runs is the very function that a simulation runs for a client alone, so the same seed gives
-the same update. No episode and no observation is in an answer, unless the algorithm itself sends
-some (`Algorithm.observations_sent`).
+It runs the same function as a simulation, so the same seed gives the same update. A reply holds no
+episode and no observation, unless the algorithm itself sends some
+(`Algorithm.observations_sent`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from fedkl.worlds import Remote, SharedWorld
 
 
 class RefusalError(Exception):
-    """Why a request is not answered with a result, in one sentence."""
+    """A request that the client refuses; the message is one sentence."""
 
 
 class NetworkClient:
-    """Answers the requests that are made of one client, one after the other."""
+    """One client that answers requests one after the other."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class NetworkClient:
         self._session: Session | None = None
 
     def answer(self, data: bytes) -> bytes:
-        """A reply to bytes that are a request or anything else; nothing that is wrong is raised.
+        """Return the reply to a message, whatever its bytes are; this never raises.
 
-        All of it goes to stderr, and what the server gets to see is one line without paths.
+        An error goes to stderr in full; the server sees one line of it, without paths.
         """
         if wire.kind_of(data) == messages.GREETING:
             return self._answer_greeting(data)
@@ -96,8 +96,10 @@ class NetworkClient:
             return write_reply(Reply(*names, redact_paths(_log_error(error)), {}))
 
     def _answer_greeting(self, data: bytes) -> bytes:
-        """A reply to a greeting; why this client cannot take part, or that the run is over, is in a
-        file, too, where whoever has started it looks."""
+        """Return the reply to a greeting, and write a refusal or the end of the run to a file.
+
+        The process that started the client reads that file.
+        """
         reason = ""
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
@@ -115,7 +117,7 @@ class NetworkClient:
         return write_reply(Reply(*names, redact_paths(reason), {}))
 
     def _require_shared(self, greeting: Greeting) -> None:
-        """Whether this client has all that it must have in common with a server.
+        """Check that this client has the versions, source code and spaces that the server has.
 
         Raises:
             RefusalError: it has not.
@@ -143,13 +145,13 @@ class NetworkClient:
                 )
 
     def close(self) -> None:
-        """Ends the simulators, if any."""
+        """Stop the simulators, if any."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def _result(self, request: Request) -> Arrays:
-        """What leaves the client."""
+        """Do the work of a request, and return the arrays of the reply."""
         if request.client != self._client:
             raise RefusalError(f"this is client {self._client}, not client {request.client}")
         if request.since > request.round:
@@ -176,7 +178,7 @@ class NetworkClient:
         return to_arrays(answer)
 
     def _session_for(self, config: str) -> Session:
-        """What a config asks for, made when it is first seen."""
+        """Return the session of a config; a new one if the config is another than before."""
         digest = hashlib.sha256(config.encode()).hexdigest()
         if self._session is None or self._session.digest != digest:
             self.close()
@@ -187,19 +189,19 @@ class NetworkClient:
 
 
 class Session:
-    """What follows from a config for one client: the task, its row of params, its first state."""
+    """All that a config gives one client: the task, its row of params, its first state."""
 
     def __init__(
         self, digest: str, config: Config, client: int, own: Mapping[str, Any] | None
     ) -> None:
         """Args:
-        digest: by which the config is known.
+        digest: of the config's text.
         config: with the client's world.
         client: its number.
-        own: the table of a world of its own.
+        own: the table of the client's own world; None: it has none.
 
         Raises:
-            RefusalError: a client alone cannot do it.
+            RefusalError: a single client cannot run it.
             UserError: the world's simulator cannot run here.
         """
         world, number = config.world, config.federation.clients
@@ -228,7 +230,7 @@ class Session:
         self._workers = simulators_of(self.task)
 
     def require(self, spaces: Spaces) -> None:
-        """Whether the policy of a server fits the client's world.
+        """Check that the server's policy fits the client's world.
 
         Raises:
             RefusalError: it does not.
@@ -237,14 +239,14 @@ class Session:
             raise RefusalError(f"its world has {ours}, and the model is for {spaces}")
 
     def do(self, request: Request, own: ClientState) -> tuple[Any, ClientState | None]:
-        """The answer to a request, and the client's state afterwards.
+        """Do the work of a request; return the answer and the client's new state.
 
         Args:
-            request: what is asked.
-            own: the state that the client goes on from.
+            request: from the server.
+            own: the client's state before it.
 
         Raises:
-            RefusalError: there is none.
+            RefusalError: the request does not fit the config, or the work failed.
         """
         try:
             model = from_arrays(self._model, request.model)
@@ -259,13 +261,13 @@ class Session:
         return answer, after
 
     def close(self) -> None:
-        """Ends the simulators, if any."""
+        """Stop the simulators, if any."""
         if self._workers is not None:
             self._workers.close()
 
 
 def _log_error(error: Exception) -> str:
-    """Why something was not done, after all of it went to the client's own log."""
+    """Log an error, and return the sentence for the server."""
     expected = isinstance(error, RefusalError | StateError | MessageError | UserError)
     if not expected:
         traceback.print_exception(error)
@@ -275,12 +277,12 @@ def _log_error(error: Exception) -> str:
 
 
 def _read(text: str, world: Mapping[str, Any] | None) -> Config:
-    """The server's config as it is on this client."""
+    """Return the server's config with the client's own world and without the server's plugins."""
     try:
         mapping = strict_toml.parse(text)
     except ValueError as error:
         raise RefusalError("the config is not TOML") from error
-    # Files and modules that a server names would be somebody else's code.
+    # Files and modules that a server names are foreign code.
     mapping["plugins"] = []
     if world is None:
         if unknown := plugin_consent.unknown(mapping):
@@ -297,7 +299,7 @@ def _read(text: str, world: Mapping[str, Any] | None) -> Config:
 
 
 def _require_length(config: Config, remote: Remote) -> None:
-    """The server rejects an update of more steps than its own horizon allows."""
+    """Check that an iteration has no more steps than the server's horizon allows."""
     ours = samples_in(config.world, config.learner)
     if ours > (most := samples_in(remote, config.learner)):
         raise RefusalError(

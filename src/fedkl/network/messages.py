@@ -1,7 +1,7 @@
 """Requests to a client, its replies, and the greeting that comes before them, as bytes.
 
-A greeting says all that server and client must share. A client that cannot take part says so at once,
-to the server and to the user who started it.
+A greeting holds all that server and client must share. A client that cannot take part says so at
+once, to the server and to the user who started it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ from fedkl.training import provenance
 from fedkl.worlds.base import AnyWorld, Continuous
 
 WORKS: dict[str, type[Any]] = {cls.name: cls for cls in (Train, Evaluate, Measure)}
-"""All that a client can be asked over a network. An episode is not among it: that is the client's
-data, and never leaves it."""
+"""Work that a client does over a network. Recording an episode is not among it: that is the
+client's data, and never leaves it."""
 _REQUEST = "request"
 _FEDERATION = _NONCE = re.compile(r"[0-9a-f]{32}")
-_WORDS = 16
-"""Numbers that a key has at the most."""
+_MAX_KEY_SIZE = 16
 
 
 class Spaces(NamedTuple):
-    """What server and client must agree on: what the policy sees and does."""
+    """Sizes of the policy's observations and actions; server and client must agree on them."""
 
     observation_size: int
     discrete: bool
     action_size: int
-    """Numbers in an action, or, if they are discrete, how many actions there are."""
+    """Size of a continuous action, or number of discrete actions."""
 
     def __str__(self) -> str:
         size = self.action_size
@@ -53,20 +52,20 @@ class Spaces(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Work that is asked of one client."""
+    """Work for one client."""
 
     federation: str
     """As `new_federation` makes it, once for a run."""
     client: int
     round: int
-    """How many rounds are finished. A state that comes of this one is that of `round + 1`."""
+    """Number of finished rounds. The state after this request is that of `round + 1`."""
     turn: int
-    """Which of all requests of the federation this is: each is greater than those before it, also
-    after the server was started again. The reply repeats it."""
+    """Number of the request in its federation, greater than all before it, also after a restart of
+    the server. The reply repeats it."""
     nonce: str
-    """As `new_nonce` makes it. The reply repeats it: only who was asked knows it."""
+    """As `new_nonce` makes it. The reply repeats it: only the client that was asked knows it."""
     since: int
-    """`engines.Job.since`."""
+    """As `engines.Job.since`."""
     floor: int
     """The server will not go back beyond the state that this round left."""
     config: str
@@ -75,28 +74,28 @@ class Request(NamedTuple):
     work: Work[Any]
     key: Words
     shared: Words
-    """The key of what clients share."""
+    """Key for draws that clients share."""
     model: Arrays
-    """What is broadcast."""
+    """The model that the client starts from."""
 
 
 def new_federation() -> str:
-    """A name that no other federation has."""
+    """Return a name that no other federation has."""
     return secrets.token_hex(16)
 
 
 def new_turn(last: int) -> int:
-    """A turn after the last one, and after all those of a server that was ended before."""
+    """Return a turn after the last one, and after all those of an earlier server process."""
     return max(last + 1, time.time_ns())
 
 
 def new_nonce() -> str:
-    """What nobody can guess."""
+    """Return a random string that cannot be guessed."""
     return secrets.token_hex(16)
 
 
 def check_federation(name: str) -> str:
-    """The name, if it is one that `new_federation` could have made.
+    """Return the name if `new_federation` could have made it.
 
     Raises:
         MessageError: it is not; it could be a path.
@@ -107,7 +106,7 @@ def check_federation(name: str) -> str:
 
 
 def spaces_of(world: AnyWorld) -> Spaces:
-    """What the policy of a world sees and does."""
+    """Return the sizes of a world's observations and actions."""
     actions = world.actions
     if isinstance(actions, Continuous):
         return Spaces(world.observation_size, False, actions.size)
@@ -115,10 +114,10 @@ def spaces_of(world: AnyWorld) -> Spaces:
 
 
 def write_request(request: Request, limit: int = MAX_MESSAGE_BYTES) -> bytes:
-    """The request as bytes.
+    """Encode a request.
 
     Raises:
-        MessageError: it is too large, or asks for what a client does not give.
+        MessageError: it is too large, or asks for work that clients do not do.
     """
     _class_of(request.work.name)
     work = {"name": request.work.name} | {
@@ -133,10 +132,10 @@ def write_request(request: Request, limit: int = MAX_MESSAGE_BYTES) -> bytes:
 
 
 def read_request(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Request:
-    """The request that bytes are.
+    """Decode a request.
 
     Raises:
-        MessageError: they are none.
+        MessageError: the bytes are not one.
     """
     header, arrays = wire.unpack(_REQUEST, data, limit)
     wire.check_entries(header, {*Request._fields} - {"model"})
@@ -151,17 +150,17 @@ def read_request(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Request:
         config=wire.str_entry(header, "config"),
         spaces=read_spaces(header["spaces"]),
         work=_work(header["work"]),
-        key=_words(header, "key"),
-        shared=_words(header, "shared"),
+        key=_key_data(header, "key"),
+        shared=_key_data(header, "shared"),
         model=arrays,
     )
 
 
 def read_nonce(header: Mapping[str, Any]) -> str:
-    """A nonce as a header has it.
+    """Return the nonce of a header.
 
     Raises:
-        MessageError: it is none.
+        MessageError: it is not one.
     """
     if not _NONCE.fullmatch(nonce := wire.str_entry(header, "nonce")):
         raise MessageError(f"nonce is {wire.one_line(repr(nonce))}, not 32 hexadecimal digits")
@@ -169,10 +168,10 @@ def read_nonce(header: Mapping[str, Any]) -> str:
 
 
 def read_spaces(given: Any) -> Spaces:
-    """Spaces as a header has them.
+    """Return the spaces of a header.
 
     Raises:
-        MessageError: they are none.
+        MessageError: they are not valid.
     """
     if not isinstance(given, list) or [type(x) for x in given] != [int, bool, int]:
         raise MessageError("spaces are not two sizes with a kind of actions between them")
@@ -208,9 +207,9 @@ def _field(given: Mapping[str, Any], name: str, kind: type) -> Any:
     return given[name]
 
 
-def _words(header: Mapping[str, Any], name: str) -> Words:
+def _key_data(header: Mapping[str, Any], name: str) -> Words:
     words = header[name]
-    some = isinstance(words, list) and 0 < len(words) <= _WORDS
+    some = isinstance(words, list) and 0 < len(words) <= _MAX_KEY_SIZE
     if not some or not all(type(word) is int and 0 <= word < 2**32 for word in words):
         raise MessageError(f"{name} is not a key")
     return np.asarray(words, np.uint32)
@@ -222,7 +221,7 @@ _REPLY = "reply"
 
 
 class Reply(NamedTuple):
-    """A client's answer to one request, which it repeats the names of."""
+    """A client's answer to one request, whose identity it repeats."""
 
     federation: str
     client: int
@@ -230,12 +229,12 @@ class Reply(NamedTuple):
     turn: int
     nonce: str
     failure: str
-    """Why there is no result; empty if there is one."""
+    """Reason why there is no result; empty if there is one."""
     result: Arrays
 
 
 def write_reply(reply: Reply, limit: int = MAX_MESSAGE_BYTES) -> bytes:
-    """The reply as bytes.
+    """Encode a reply.
 
     Raises:
         MessageError: it is too large.
@@ -246,10 +245,10 @@ def write_reply(reply: Reply, limit: int = MAX_MESSAGE_BYTES) -> bytes:
 
 
 def read_reply(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Reply:
-    """The reply that bytes are.
+    """Decode a reply.
 
     Raises:
-        MessageError: they are none.
+        MessageError: the bytes are not one.
     """
     header, arrays = wire.unpack(_REPLY, data, limit)
     wire.check_entries(header, {*Reply._fields} - {"result"})
@@ -265,7 +264,7 @@ def read_reply(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Reply:
 
 
 def result_of(reply: Reply, expected: R) -> R | Failure:
-    """What a client answered, of the structure that is expected; or why it does not count.
+    """Return a reply's result in the expected structure, or a `Failure`.
 
     Args:
         reply: the client's.
@@ -275,7 +274,7 @@ def result_of(reply: Reply, expected: R) -> R | Failure:
         return Failure(reply.failure)
     try:
         return from_arrays(expected, reply.result)
-    except ValueError as error:  # which names what is amiss, perhaps by a name of the sender's
+    except ValueError as error:  # the message may hold a name that the sender chose
         return Failure(wire.one_line(str(error)))
 
 
@@ -284,41 +283,41 @@ ALGORITHM, WORLD = "algorithm", "world"
 
 
 class Greeting(NamedTuple):
-    """What a server says of itself."""
+    """The server's versions, config and source code, for a client that connects."""
 
     federation: str
     """As `new_federation` makes it, once for a run."""
     client: int | None
-    """Whose key the client has, as the server knows it; None: there are no keys."""
+    """Number of the client that the key belongs to; None: there are no keys."""
     turn: int
     """As `Request.turn`."""
     nonce: str
     """As `Request.nonce`."""
     versions: dict[str, str]
-    """Of the packages that results depend on, as `result_versions` gives them."""
+    """As `result_versions` returns them."""
     config: str
     """The config as TOML."""
     spaces: Spaces
     sources: dict[str, str]
-    """As `sources_of` gives them."""
+    """As `sources_of` returns them."""
     refusal: str
-    """Why the client cannot take part, for what only the server knows; empty: it can."""
+    """Reason of the server's why the client cannot take part; empty: it can."""
     over: bool = False
-    """Whether the run is over, and this a farewell."""
+    """True if the run is over."""
 
 
 def result_versions() -> dict[str, str]:
-    """Of the packages that results depend on, this one first; that of Python changes no bit."""
+    """Return the versions of the packages that results depend on; Python changes no bit."""
     return {name: version for name, version in provenance.versions().items() if name != "python"}
 
 
 def sources_of(config: Config) -> dict[str, str]:
-    """Checksums of the files in which the classes are that both sides run, also plugins."""
+    """Return checksums of the source files of the algorithm and the world, also in plugins."""
     return {ALGORITHM: _source(config.algorithm), WORLD: _source(config.world)}
 
 
 def write_greeting(greeting: Greeting, limit: int = MAX_MESSAGE_BYTES) -> bytes:
-    """The greeting as bytes.
+    """Encode a greeting.
 
     Raises:
         MessageError: it is too large.
@@ -327,10 +326,10 @@ def write_greeting(greeting: Greeting, limit: int = MAX_MESSAGE_BYTES) -> bytes:
 
 
 def read_greeting(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Greeting:
-    """The greeting that bytes are.
+    """Decode a greeting.
 
     Raises:
-        MessageError: they are none.
+        MessageError: the bytes are not one.
     """
     header, _ = wire.unpack(GREETING, data, limit)
     wire.check_entries(header, Greeting._fields)
@@ -355,7 +354,7 @@ def read_greeting(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Greeting:
 
 
 def _source(thing: Any) -> str:
-    """Empty if there is no file: it was typed into a notebook."""
+    """Return the checksum of a class's source file; empty if it has none (a notebook)."""
     try:
         path = inspect.getsourcefile(type(thing))
         return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -1,7 +1,7 @@
-"""Try a client's own files: `python -m fedkl.network.preflight [--world FILE] [--plugin FILE]`.
+"""Load a client's own files: `python -m fedkl.network.preflight [--world FILE] [--plugin FILE]`.
 
-In a process of its own, because a plugin is somebody's code, and may need JAX. Says on stderr, in
-its last line, what is wrong.
+This runs in a process of its own, because a plugin is user code and may need JAX. The last line of
+stderr is the error.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ TIMEOUT = 120.0
 
 
 def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
-    """Whether a client could use these.
+    """Check that a client can load its world and its plugins.
 
     Args:
         world: a TOML file with the client's own `[world]`.
         plugins: Python files.
 
     Raises:
-        UserError: it could not.
+        UserError: it cannot.
     """
     read_own_world(world)
     for plugin in plugins:
@@ -58,7 +58,7 @@ def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 0 if all is well, otherwise 2."""
+    """Load the files and return the exit code: 0, or 2 if one fails."""
     parser = argparse.ArgumentParser("python -m fedkl.network.preflight", description=__doc__)
     parser.add_argument("--world", type=Path)
     parser.add_argument("--plugin", type=Path, action="append", default=[])

@@ -1,5 +1,6 @@
-"""How a federation and its clients are doing: a file that the server, or a client, writes while it
-runs, and whoever is asked (`fedkl status`) reads. Nothing of JAX or Flower is imported here.
+"""The status of a federation: a file that the server, or a client, writes while it runs.
+
+`fedkl status` reads it. Nothing of JAX or Flower is imported here.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from fedkl.io import files, strict_json
 R = TypeVar("R")
 
 FOLDER = "flower"
-"""Of a run: logs, this file, and, of a federation on this machine, what its clients keep."""
+"""Folder of a run with logs, the status file, and the states of clients on this machine."""
 FILE = "status.json"
-"""Of the server in `RUN/flower`, and of a client in the folder of its state."""
+"""Status file: the server's in `RUN/flower`, a client's in the folder of its state."""
 WRITE_INTERVAL = 2.0
-"""Seconds between two writes, unless it is the last."""
+"""Seconds between two writes; the last is always written."""
 
 
 @dataclasses.dataclass(slots=True)
 class ClientStatus:
-    """What the server knows of a client since it was started."""
+    """The status of a client since the server was started."""
 
     client: int
     connected: bool = False
     last_seen: float | None = None
-    """When it was last known to be connected, or answered (`time.time`)."""
+    """Time of its last connection or answer (`time.time`)."""
     latency: float | None = None
-    """Seconds from the last request that it answered to the answer, with the work."""
+    """Seconds from its last answered request to the answer, with the work."""
     answers: int = 0
     failures: int = 0
     retries: int = 0
     reason: str = ""
-    """Why it failed last."""
+    """Reason of its last failure."""
 
 
 class FleetStatus:
-    """Counts what clients do, and writes it down for others.
+    """The status of all clients of a server, and the writer of its file.
 
     Attributes:
-        expires: when the server's certificate does (`time.time`); None: there is none.
+        expires: end of the server's certificate (`time.time`); None: it has none.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -61,7 +62,7 @@ class FleetStatus:
         self._round = 0
 
     def connected(self, clients: Collection[int]) -> None:
-        """Takes note of who is connected now."""
+        """Record the clients that are connected now."""
         now = time.time()
         for client in clients:
             self._of(client).last_seen = now
@@ -70,30 +71,30 @@ class FleetStatus:
         self.write()
 
     def asked(self, round: int) -> None:
-        """Takes note of the round that clients are asked in."""
+        """Record the round of the requests that follow."""
         self._round = round
 
     def answered(self, client: int, seconds: float) -> None:
-        """Takes note of an answer that counts, after so many seconds."""
+        """Record a valid answer and its latency."""
         status = self._of(client)
         status.answers += 1
         status.latency, status.last_seen = seconds, time.time()
 
     def failed(self, client: int, reason: str) -> None:
-        """Takes note of an answer that does not count, or of none."""
+        """Record an answer that is not valid, or that did not come."""
         status = self._of(client)
         status.failures += 1
         status.reason = reason
 
     def retried(self, client: int) -> None:
-        """Takes note of a client that is asked again in the same round."""
+        """Record a second request to a client in the same round."""
         self._of(client).retries += 1
 
     def write(self, over: bool = False) -> None:
-        """Writes the file, if that was not done just now.
+        """Write the file, unless it was written just now.
 
         Args:
-            over: nobody serves the run any more.
+            over: the run is not served any more.
 
         Raises:
             UserError: the operating system refused.
@@ -122,7 +123,7 @@ class FleetStatus:
 
 @dataclasses.dataclass(frozen=True)
 class ServeStatus:
-    """What the file of a server says."""
+    """The contents of a server's file."""
 
     time: float
     process: int | None
@@ -134,12 +135,12 @@ class ServeStatus:
 
 @dataclasses.dataclass(frozen=True)
 class JoinStatus:
-    """What the file of a client says."""
+    """The contents of a client's file."""
 
     time: float
     process: int | None
     since: float
-    """Of the state of the connection."""
+    """Start of the current state of the connection."""
     connected: bool
     address: str
     over: bool
@@ -147,7 +148,7 @@ class JoinStatus:
 
 
 def write_join_status(path: Path, joined: JoinStatus) -> None:
-    """Writes a client's file.
+    """Write a client's file.
 
     Raises:
         UserError: the operating system refused.
@@ -179,14 +180,14 @@ def read_join_status(path: Path) -> JoinStatus | None:
 
 
 def runs(process: int | None) -> bool:
-    """Whether there is a process of this number."""
+    """Return True if a process with this PID runs."""
     if process is None:
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # it is another user's
         return True
     return True
 
@@ -213,10 +214,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def _fields(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a table as a class has them.
+    """Check that a table has the fields of a class, with their types, and return it.
 
     Raises:
-        ValueError: they are others, or of other types.
+        ValueError: it has not.
     """
     fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
     if table.keys() != fields.keys():

@@ -1,9 +1,9 @@
-"""The one form of all that is sent, or kept on a client's disk: a plain safetensors file.
+"""The format of messages, and of states on a client's disk: a plain safetensors file.
 
 Its arrays are the arrays. Its only metadata entry is a line `FORMAT KIND SHA256 JSON`: the version
-of this format, what it is (a request, a reply, a state), a checksum of everything else, and the
-rest as strict JSON. Nothing is unpickled, so reading runs no code. Whatever is wrong with bytes
-that somebody sent, there is one exception for it.
+of this format, the kind (request, reply, state), a checksum of everything else, and the header as
+strict JSON. Nothing is unpickled, so reading runs no code. All
+errors in received bytes are one exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedkl.network import MAX_MESSAGE_BYTES
 
 FORMAT = 1
 MAX_REASON = 200
-"""Characters."""
+"""Characters of a reason."""
 _ENTRY = "fedkl"
 _DTYPES = {
     "BOOL": np.dtype("?"),
@@ -43,11 +43,11 @@ Arrays = dict[str, np.ndarray]
 
 
 class MessageError(Exception):
-    """What is wrong with a message, in one sentence."""
+    """An invalid message; the problem in one sentence."""
 
 
 class Message(NamedTuple):
-    """What bytes hold."""
+    """A decoded message."""
 
     header: dict[str, Any]
     arrays: Arrays
@@ -59,16 +59,16 @@ def pack(
     arrays: Mapping[str, np.ndarray],
     limit: int = MAX_MESSAGE_BYTES,
 ) -> bytes:
-    """A parcel as bytes; the same parcel gives the same bytes.
+    """Encode a message; equal messages give equal bytes.
 
     Args:
-        kind: what it is, in one word.
-        header: what JSON can hold.
+        kind: in one word.
+        header: of JSON's types.
         arrays: each by its name.
         limit: bytes that it may have.
 
     Raises:
-        MessageError: it is too large, or holds what cannot be sent.
+        MessageError: it is too large, or has a value that cannot be sent.
     """
     try:
         text = json.dumps(header, allow_nan=False)
@@ -88,15 +88,15 @@ def pack(
 
 
 def unpack(kind: str, data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Message:
-    """What is in bytes that somebody sent, all of them checked.
+    """Decode and check a message.
 
     Args:
-        kind: what it must be.
-        data: anything at all.
-        limit: bytes that are looked at.
+        kind: that is expected.
+        data: any bytes.
+        limit: bytes that it may have.
 
     Raises:
-        MessageError: it is too large, or is no such parcel.
+        MessageError: it is too large, or is not such a message.
     """
     _check_size(kind, data, limit)
     try:
@@ -131,7 +131,7 @@ def unpack(kind: str, data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Message:
 
 
 def kind_of(data: bytes) -> str:
-    """What bytes say that they are; empty if they say nothing."""
+    """Return the kind that bytes claim to be; empty if none."""
     try:
         line = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][_ENTRY]
         return str(line.split(" ", 2)[1])
@@ -140,7 +140,7 @@ def kind_of(data: bytes) -> str:
 
 
 def check_entries(header: Mapping[str, Any], names: Collection[str]) -> None:
-    """Whether a header has these entries and no others.
+    """Check that a header has these entries and no others.
 
     Raises:
         MessageError: it has not.
@@ -151,7 +151,7 @@ def check_entries(header: Mapping[str, Any], names: Collection[str]) -> None:
 
 
 def int_entry(header: Mapping[str, Any], name: str) -> int:
-    """An entry that is a whole number, not negative, and fits into 64 bits.
+    """Return an entry that is a whole number from 0 and fits into 64 bits.
 
     Raises:
         MessageError: it is not.
@@ -163,7 +163,7 @@ def int_entry(header: Mapping[str, Any], name: str) -> int:
 
 
 def float_entry(header: Mapping[str, Any], name: str) -> float:
-    """An entry that is a finite number.
+    """Return an entry that is a finite number.
 
     Raises:
         MessageError: it is not.
@@ -178,7 +178,7 @@ def float_entry(header: Mapping[str, Any], name: str) -> float:
 
 
 def str_entry(header: Mapping[str, Any], name: str) -> str:
-    """An entry that is a string.
+    """Return an entry that is a string.
 
     Raises:
         MessageError: it is not.
@@ -190,7 +190,7 @@ def str_entry(header: Mapping[str, Any], name: str) -> str:
 
 
 def one_line(reason: str) -> str:
-    """One short line that can be printed, of what may be somebody's invention."""
+    """Return one short printable line of a text that may not be trusted."""
     line = " ".join(reason[: 4 * MAX_REASON].split())
     line = "".join(c if c.isprintable() else "?" for c in line)
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
@@ -202,7 +202,7 @@ def _check_size(kind: str, data: bytes, limit: int) -> None:
 
 
 def _checksum(kind: str, text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """Of all that a parcel says, in an order that does not depend on the file's."""
+    """Return the checksum of a message, whatever the order of its arrays in the file."""
     result = hashlib.sha256(json.dumps([kind, text]).encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -198,7 +198,7 @@ def test_who_answers_who_fails_and_who_is_asked_again_is_known(over, tiny, tmp_p
     culprit, other = next(iter(over(config)[0]))["selected"]
     federation, carrier, lines = over(config)
     federation.engine.status = FleetStatus(tmp_path / "status.json")
-    federation.engine._fleet.seen = federation.engine.status.connected
+    federation.engine._fleet.on_connected = federation.engine.status.connected
     lost = NodeAnswer("", None, None, "it has no answer: none within 5 s", lost=True)
     tries = []
 

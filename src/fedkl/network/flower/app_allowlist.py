@@ -1,8 +1,8 @@
-"""Lets Flower run no app but ours.
+"""The allowlist of apps that Flower may run: only ours.
 
-Whoever reaches the port of Flower's server can submit an app, and Flower runs it, on the server and
-on every client. Ours is a file that only names modules of this package, so what an app brings along
-can be compared with it before anything of it is looked at by Flower.
+A user who reaches the port of Flower's server can submit an app, and Flower runs it, on the server
+and on every client. Ours is a file that only names modules of this package, so an app is compared
+with it before Flower reads anything of it.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ MODULES = {
     "flwr-serverapp": "flwr.superlink.runtime.run_serverapp",
     "flwr-clientapp": "flwr.supernode.runtime.run_clientapp",
 }
-"""Flower's commands that run an app, and where each gets it from."""
+"""Flower's commands that run an app, and the module in which each installs it."""
 INSTALL = "install_from_fab"
 _CONTENT, _PROJECT = ".info/CONTENT", "pyproject.toml"
 
 
 class ForeignAppError(Exception):
-    """An app that is not run, and why."""
+    """An app that is not ours."""
 
 
 def check(app: bytes) -> None:
-    """Whether an app is ours.
+    """Check that an app is ours.
 
     Args:
-        app: as Flower packs it (a FAB).
+        app: in Flower's format (a FAB).
 
     Raises:
-        ForeignAppError: it is another one.
+        ForeignAppError: it is not.
     """
     if len(app) > MAX_APP_BYTES:
         raise ForeignAppError(f"it has {len(app)} bytes")
     try:
         with zipfile.ZipFile(io.BytesIO(app)) as packed:
-            # A list: a name that is there twice is one too many.
+            # A list: a name may be in the archive twice.
             names = sorted(packed.namelist())
             if names != [_CONTENT, _PROJECT]:
                 raise ForeignAppError("it brings files along")
@@ -65,14 +65,13 @@ def check(app: bytes) -> None:
 
 
 def guard(command: str) -> None:
-    """From now on a command of Flower's refuses in this process, and in what is forked from it, to
-    run any app but ours.
+    """Make a command of Flower's refuse other apps, in this process and its forks.
 
     Args:
         command: `flwr-serverapp` or `flwr-clientapp`.
 
     Raises:
-        RuntimeError: this Flower is another one than we know, and would not ask us.
+        RuntimeError: this version of Flower cannot be guarded.
     """
     module: Any = importlib.import_module(MODULES[command])
     install = getattr(module, INSTALL, None)
@@ -91,13 +90,13 @@ def guard(command: str) -> None:
 
 
 def write_command(folder: Path, command: str) -> Path:
-    """Writes a guarded command under its own name, to be found on a PATH.
+    """Write a guarded command under its own name into a folder for PATH.
 
-    What starts apps finds them by their bare names, and starts more than those that we know
-    (`flwr-agentapp`, `flwr-simulation`): a PATH that is this folder alone has no other.
+    Flower finds commands that run apps by their bare names, also others than these
+    (`flwr-agentapp`, `flwr-simulation`): with this folder as all of PATH it finds no other.
 
     Args:
-        folder: for the command; made if it is not there.
+        folder: for the command; made if it is missing.
         command: `flwr-serverapp` or `flwr-clientapp`.
 
     Returns:

@@ -1,7 +1,7 @@
-"""The engine of a federation over a network: Flower carries what an in-process engine would call.
+"""The engine of a federation over a network: Flower carries its requests and replies.
 
-What is asked, what is believed and what is kept is the same as everywhere else (`exchange`). This
-only knows who can be reached, and how long to wait.
+Requests, checks and states are the same as everywhere else (`exchange`). This only knows which
+clients can be reached, and how long to wait.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from fedkl.network.wire import MessageError, one_line
 R = TypeVar("R")
 
 _POLL_INTERVAL = 0.05
-"""Seconds between two looks for answers that the relay has; how often that looks is up to it."""
+"""Seconds between two polls of the relay for answers."""
 _LATE_WINDOW = 60.0
-"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
+"""Seconds after its deadline for which an answer, or Flower's error, is still fetched."""
 _CONNECTED_INTERVAL = 5.0
-"""Seconds between two looks at who is connected, while answers are waited for."""
+"""Seconds between two updates of the connected clients while answers are awaited."""
 _ATTEMPTS = 4
-"""How often something is begun that Flower's server is lost in."""
+"""Attempts at an operation during which Flower's server is lost."""
 
 
 class Screen(NamedTuple):
-    """Where a person sees what goes on."""
+    """Output for the user."""
 
     line: Callable[[str], None]
-    """Takes what is worth a line."""
+    """Print a line."""
     status: Callable[[str], None]
-    """Takes what is so at the moment."""
+    """Show the current state."""
 
 
 class PendingRequest(NamedTuple):
-    """A request on its way."""
+    """A request that was sent and not answered yet."""
 
     job: Job
     node: int
@@ -57,21 +57,21 @@ class PendingRequest(NamedTuple):
 
 
 class LateAnswer(NamedTuple):
-    """An answer that nobody waits for any more."""
+    """An answer that was not there at its deadline."""
 
     client: int
     until: float
-    """When the client's time is over."""
+    """Time at which the message expires."""
 
 
 class Flower:
-    """Has clients' work done where they are.
+    """An engine whose clients run elsewhere, on Flower's nodes.
 
     Attributes:
-        signer: signs all that clients are sent; None: there are no keys, and nothing is signed.
-        traffic: says how many bytes have crossed.
-        status: takes note of how clients are doing.
-        refresh: is called before anybody looks at who is connected.
+        signer: of messages to clients; None: there are no keys, and nothing is signed.
+        traffic: returns the bytes that have crossed the network.
+        status: of all clients.
+        refresh: is called before the connected clients are looked up.
     """
 
     def __init__(self, config: Config, federation: str, patience: float, screen: Screen) -> None:
@@ -79,7 +79,7 @@ class Flower:
         config: the run's.
         federation: its name, as `messages.new_federation` made it.
         patience: seconds to wait for clients where too few are connected.
-        screen: where a person sees what goes on.
+        screen: output for the user.
         """
         self.signer: Signer | None = None
         self.traffic: Callable[[], Report] = lambda: {}
@@ -92,21 +92,21 @@ class Flower:
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
         self._late: dict[str, LateAnswer] = {}
-        """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
+        """Late answers, which are fetched all the same: others stay in Flower's memory."""
         self._round = -1
         self._trained: dict[int, str] = {}
-        """Clients asked to train in this round, and why an answer does not count, where known."""
+        """Clients asked to train in this round, with the reason why an answer is not valid."""
 
     def greet(
         self, node: int, client: int | None, refusal: str = "", over: bool = False
     ) -> SentGreeting:
-        """What a node is told that has connected; see `fleet.Greet`."""
+        """Return the greeting for a node that has connected; see `fleet.Greet`."""
         at = self._next(0)
         said = self._exchange.greeting(client, at, refusal, over)
         return SentGreeting(self._message(node, client, said), at.nonce)
 
     def farewell(self) -> None:
-        """Tells all who are connected that the run is over, as far as they hear it."""
+        """Tell all connected clients that the run is over."""
         try:
             told = self._reachable.farewell()
         except LostError as error:
@@ -115,33 +115,31 @@ class Flower:
             self._screen.line(f"the run is over, as {counted(told, 'client')} heard")
 
     def start(self, fleet: Fleet) -> None:
-        """Waits until as many clients are connected as a round selects, and goes on with a quorum
-        if that is all who come.
+        """Wait until as many clients are connected as a round selects, or, in the end, a quorum.
 
         Args:
-            fleet: who can be reached; ended with the engine.
+            fleet: of the clients; closed with the engine.
 
         Raises:
-            StalledError: they are too few after some time.
-            UserError: Flower's server was lost, and does not come up again.
+            StalledError: too few are connected in time.
+            UserError: Flower's server was lost, and did not start again.
         """
         self._fleet = fleet
-        fleet.seen = self.status.connected
+        fleet.on_connected = self.status.connected
         everybody, enough = range(self._settings.clients), self._settings.clients_per_round
         there = self._with_reconnects(lambda: fleet.wait(everybody, enough, self._patience))
         self._require_quorum(there)
-        # Else the first round, of each start, would be without those who are a moment later.
+        # Otherwise the first round would be without clients that connect a moment later.
         self._with_reconnects(lambda: fleet.settle(everybody))
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Asks at once, and yields answers as they come, until each client has answered or its time
-        is over.
+        """Send requests at once; yield answers as they arrive, until all have or time is over.
 
         Raises:
             StalledError: too few clients are connected to train, and none came.
-            UserError: Flower's server was lost, and does not come up again.
+            UserError: Flower's server was lost, and did not start again.
         """
         if isinstance(work, Train):
             self._note_retries(jobs)
@@ -149,37 +147,37 @@ class Flower:
         return self._record_answers(work, time.monotonic(), self._answers(work, model, *asked))
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
-        """Clients hear of it by the `since` of what they are asked next."""
+        """Do nothing: the next request tells clients by its `since`."""
 
     def saved(self, oldest: int) -> None:
-        """Clients hear of it by the `floor` of what they are asked next."""
+        """Note the oldest round to go back to; the next request tells clients by its `floor`."""
         self._floor = oldest
 
     def save(self) -> Mapping[int, ClientState]:
-        """Nothing: clients keep their states themselves."""
+        """Return nothing: clients keep their states themselves."""
         return {}
 
     def restore(self, saved: Mapping[int, ClientState]) -> None:
-        """Nothing: clients go on from the state that they are told."""
+        """Do nothing: a request names the state that a client continues from."""
 
     @property
     def largest_answer(self) -> int:
-        """Bytes that no honest answer comes near."""
+        """Number of bytes that no honest answer comes near."""
         return self._exchange.largest_of_all()
 
     def report(self) -> Report:
-        """Bytes that have crossed the network so far."""
+        """Return the bytes that have crossed the network so far."""
         return self.traffic()
 
     def close(self) -> None:
-        """Ends what carries the messages."""
+        """Close the fleet, and write the last status."""
         if self._fleet is not None:
             self._fleet.close()
             self._fleet = None
             self.status.write(over=True)
 
     def _note_retries(self, jobs: Sequence[Job]) -> None:
-        """Says who is asked to train again in the same round, and why."""
+        """Record clients that are asked to train again in the same round, and print the reason."""
         round = max((job.round for job in jobs), default=0)
         if round != self._round:
             self._round, self._trained = round, {}
@@ -194,7 +192,7 @@ class Flower:
     def _record_answers(
         self, work: Work[R], start: float, answers: Generator[tuple[int, R | Failure], None, None]
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Answers as they come, of which note is taken, to what was asked at `start`."""
+        """Yield answers to requests of the time `start`, and record them in the status."""
         with contextlib.closing(answers):
             for client, answer in answers:
                 if isinstance(answer, Failure):
@@ -208,7 +206,7 @@ class Flower:
     def _ask(
         self, work: Work[Any], model: Model, jobs: Sequence[Job], key: Words
     ) -> tuple[dict[str, PendingRequest], dict[int, Failure]]:
-        """What was sent, by number, and who could not be asked."""
+        """Send requests; return those that were sent, by id, and failures by client."""
         there = self._connected(work, jobs)
         busy = set() if isinstance(work, Train) else self._busy()
         failed: dict[int, Failure] = {}
@@ -243,22 +241,22 @@ class Flower:
         return sent, failed
 
     def _next(self, round: int) -> RequestStamp:
-        """When something is asked that was not asked before."""
+        """Return the stamp of a new request."""
         self._turn = new_turn(self._turn)
         return RequestStamp(round, self._turn, self._floor, new_nonce())
 
     def _message(self, node: int, client: int | None, content: bytes) -> NodeMessage:
-        """The content as the client takes it."""
+        """Return the message to a node, signed if there are keys."""
         if self.signer is not None:
-            assert client is not None, "who has no key is not asked"
+            assert client is not None, "a client without a key is not asked"
             content = self.signer.sign(client, content)
         return NodeMessage(node, content, self._settings.deadline)
 
     def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
-        """The nodes of those asked; a round waits for a quorum of them.
+        """Return the nodes of the jobs' clients; wait for a quorum of them to train.
 
-        If they do not come, others may in the rounds after it: a federation has stalled when too
-        many rounds in a row come to nothing, or when nobody could make up a quorum.
+        If they do not connect, others may be selected in later rounds: a federation has stalled
+        when too many rounds in a row fail, or when all connected clients are fewer than a quorum.
         """
         self.refresh()
         enough = min(self._settings.quorum, len(jobs)) if isinstance(work, Train) else 0
@@ -306,7 +304,7 @@ class Flower:
                     self._with_reconnects(lambda: None, error)
                     break
                 for answer in answers:
-                    asked = sent.pop(answer.id, None)  # one that has answered is not heard again
+                    asked = sent.pop(answer.id, None)  # a second answer does not count
                     if asked is not None:
                         result = self._result(answer, asked, work, model)
                         answered += not isinstance(result, Failure)
@@ -330,7 +328,7 @@ class Flower:
                 )
 
     def _pull(self, sent: Mapping[str, PendingRequest]) -> list[NodeAnswer]:
-        """Answers that are there by now; of those that nobody waits for any more not a byte."""
+        """Return answers that have arrived; late ones are fetched without their content."""
         ids = {id: asked.largest for id, asked in sent.items()}
         answers = self._reachable.pull(dict.fromkeys(self._late, 0) | ids)
         now, heard = time.monotonic(), {answer.id for answer in answers}
@@ -342,8 +340,10 @@ class Flower:
         return answers
 
     def _busy(self) -> set[int]:
-        """Clients who are still at what nobody waits for any more: a round that has had enough of
-        them would wait for them all the same, before they evaluate."""
+        """Return the clients that are still busy with a request of before.
+
+        A round that needs no more of them would otherwise wait for them to evaluate.
+        """
         if self._late:
             self._pull({})
         now = time.monotonic()
@@ -364,14 +364,14 @@ class Flower:
         return self._fleet
 
     def _with_reconnects(self, do: Callable[[], R], lost: LostError | None = None) -> R:
-        """Does what needs Flower's server, which is started again if it is lost.
+        """Call a function that needs Flower's server; restart the server if it is lost.
 
         Args:
-            do: may be begun several times.
-            lost: why the server has to be started again first.
+            do: the function; it may be called several times.
+            lost: the reason to restart the server first.
 
         Raises:
-            UserError: it is lost again and again, or does not come up.
+            UserError: it is lost several times, or does not start.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -391,7 +391,7 @@ class Flower:
 
 
 def _names(clients: Sequence[int]) -> str:
-    """A few of them."""
+    """Return the first few client numbers, for a message."""
     numbers = ", ".join(map(str, sorted(clients)[:10]))
     more = ", ..." if len(clients) > 10 else ""
     return f"client{'s' if len(clients) > 1 else ''} {numbers}{more}"

@@ -2,9 +2,9 @@
 
 It is the command's own function, with what we add to it: one that runs apps runs no other than ours
 (`app_allowlist`), Flower's server is guarded (`api_guard`), and all others have the secret by which
-it knows them (`secret`). `--parent=PID` before the command ends it with that process. The command
-`register-keys NAME=FILE ...` is ours: it registers clients' public keys in one process, because what
-takes Flower's own command long is to be imported.
+it knows them (`secret`). With `--parent=PID` before it, the command ends with that process. The
+command `register-keys NAME=FILE ...` is ours: it registers clients' public keys in one process,
+because importing Flower takes long.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _MARK = "\x1d"
 _REGISTERED = "[code: 23]"
 """Flower's error for a key that is registered already."""
 KEYS_VARIABLE, ANSWER_VARIABLE = "FEDKL_KEYS", "FEDKL_ANSWER"
-"""Of the environment: the folder with the keys of all clients, without which no key is needed; and
-the bytes that an answer may have."""
+"""Environment variables: the folder with the keys of all clients (unset: no key is needed), and the
+bytes that an answer may have."""
 POLL_INTERVAL = 2.0
-"""Seconds between two looks whether keys have changed."""
+"""Seconds between two checks for changed keys."""
 COMMAND = (sys.executable, "-P", "-m", "fedkl.network.flower.entry")
-"""What a command of Flower's is the next word of."""
+"""Start of a command line; the name of a command of Flower's comes next."""
 
 
 def main(arguments: list[str]) -> None:
@@ -130,7 +130,7 @@ def _guard_server() -> None:
 
 
 def _follow(folder: Path, guards: list[api_guard.Guard], contexts: list[ssl.SSLContext]) -> None:
-    """Takes keys and the server's certificate as they are, whenever they have changed."""
+    """Reload clients' keys and the server's certificate whenever they change."""
     watch = keys.KeyWatch(folder)
     while True:
         time.sleep(POLL_INTERVAL)
@@ -142,7 +142,7 @@ def _follow(folder: Path, guards: list[api_guard.Guard], contexts: list[ssl.SSLC
                 guard.rekey(known)
             for context in contexts:
                 context.load_cert_chain(folder / "server.crt", folder / "server.key", password="")
-        except (UserError, OSError) as error:  # halfway through a change; the next look tells
+        except (UserError, OSError) as error:  # halfway through a change; it is tried again
             print(f"fedkl: the keys cannot be used as they are now: {error}", flush=True)
         else:
             print("fedkl: the keys have changed", flush=True)

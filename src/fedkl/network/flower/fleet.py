@@ -1,4 +1,4 @@
-"""The clients that can be reached: which of a SuperLink's nodes is whose."""
+"""The clients that can be reached, and the SuperLink's node of each."""
 
 from __future__ import annotations
 
@@ -15,61 +15,63 @@ from fedkl.network.wire import MessageError, one_line
 Notify = Callable[[str], None]
 
 POLL_INTERVAL = 0.5
-"""Seconds between two looks at who is there."""
+"""Seconds between two polls for connected nodes."""
 RECONNECT_TIMEOUT = 40.0
-"""Seconds in which clients come back to a server that was started again; they try every 30."""
+"""Seconds for clients to reconnect to a restarted server; they try every 30."""
 SETTLE_TIME = 10.0
-"""Seconds without a new client after which those who are there count as all who come."""
+"""Seconds without a new client after which no more are awaited."""
 GREETING_RETRY = 10.0
-"""Seconds after which a node is greeted again whose answer was lost."""
-LARGEST = 1 << 16
-"""Bytes of what a node says to a greeting."""
+"""Seconds after which a node is greeted again if its answer was lost."""
+MAX_REPLY_BYTES = 1 << 16
+"""Bytes of a node's answer to a greeting."""
 MAX_COMPLAINTS = 10
-"""How often it is said of one client that it cannot take part, and why."""
+"""Warnings about one client that cannot take part."""
 DUPLICATE_TIMEOUT = 80.0
-"""Seconds after which a node is refused whose number another one has. One without a key that was
-killed counts as connected for most of a minute."""
+"""Seconds after which a node is refused if another has its number. A killed client without a key
+counts as connected for most of a minute."""
 FAREWELL_TIMEOUT = 10.0
-"""Seconds that clients have to hear that the run is over."""
+"""Seconds for clients to confirm that the run is over."""
 
 
 class SentGreeting(NamedTuple):
-    """What a node is told that has connected."""
+    """A greeting for a node that has connected."""
 
     parcel: NodeMessage
     nonce: str
-    """That its answer must repeat."""
+    """The answer must repeat it."""
 
 
 @runtime_checkable
 class Greet(Protocol):
-    """Makes what a node is told."""
+    """A function that makes the greeting of a node."""
 
     def __call__(
         self, node: int, client: int | None, refusal: str = "", over: bool = False
     ) -> SentGreeting:
         """Args:
-        node: which.
-        client: whose key it has; None: there are no keys.
+        node: its id.
+        client: the owner of its key; None: there are no keys.
         refusal: why it cannot take part.
         over: whether the run is over.
         """
 
 
 class NodeStatus(NamedTuple):
-    """What is known of a node that was greeted."""
+    """The status of a node that was greeted."""
 
     client: int | None
-    """Whose it says it is."""
+    """Number that it claims."""
     welcome: bool
     reason: str
-    """Why not; empty also if nobody knows yet."""
+    """Reason why it is not welcome; empty if unknown."""
     since: float
 
 
 class Fleet:
-    """Who is connected. What it is told of comes from the SuperLink, so all but the constructor may
-    raise `carrier.LostError`; `reconnect` helps."""
+    """The connected clients of a SuperLink.
+
+    All methods but the constructor may raise `relay_client.LostError`; `reconnect` helps.
+    """
 
     def __init__(
         self,
@@ -79,11 +81,11 @@ class Fleet:
         greet: Greet,
     ) -> None:
         """Args:
-        connect: makes a carrier, and starts all that it needs.
-        keys: every client's public key, and nobody else is told anything; None: each node is
-            believed to be whose it says.
-        tell: is told in a line who comes and who goes.
-        greet: makes what a new node is told.
+        connect: returns a transport, and starts all that it needs.
+        keys: every client's public key; other nodes are sent nothing. None: each node may claim
+            any number.
+        notify: is called with a line about a client that connects or leaves.
+        greet: makes the greeting of a new node.
         """
         self._greet = greet
         self._connect = connect
@@ -93,20 +95,20 @@ class Fleet:
         self._statuses: dict[int, NodeStatus] = {}
         """By node."""
         self._welcome: set[int] = set()
-        """Clients with keys that can take part: one that trains for a server that was lost is too
-        busy to say so again."""
+        """Clients with keys that can take part: one that still trains for a server that was lost is
+        too busy to say so again."""
         self._complaints: Counter[str] = Counter()
         self._greetings: dict[str, SentGreeting] = {}
-        """What was not answered yet."""
-        self.seen: Callable[[Collection[int]], None] = lambda clients: None
-        """Is told who is connected, whenever somebody looks."""
+        """Greetings without an answer yet."""
+        self.on_connected: Callable[[Collection[int]], None] = lambda clients: None
+        """Is called with the connected clients at every update."""
         self._transport = connect()
 
     def rekey(self, keys: Mapping[int, bytes]) -> list[int]:
-        """From now on clients have these keys; a node that has another is nobody's.
+        """Replace the clients' keys; a node with another key belongs to no client.
 
         Returns:
-            Whose keys are others, or new, or gone.
+            The clients whose keys have changed, are new, or are gone.
         """
         before = {client: key for key, client in (self._owners or {}).items()}
         everybody = before.keys() | keys.keys()
@@ -116,8 +118,7 @@ class Fleet:
         return changed
 
     def reconnect(self) -> None:
-        """Makes a new carrier in the place of one that is lost, and waits for those to come back
-        who were there."""
+        """Replace a lost transport, and wait for the clients that were connected."""
         self._transport.close()
         self._statuses, self._greetings = {}, {}
         self._transport = self._connect()
@@ -132,7 +133,7 @@ class Fleet:
         return self._transport.pull(ids)
 
     def connected(self) -> dict[int, int]:
-        """The node of each client that is connected now."""
+        """Return the node of each client that is connected now."""
         nodes = self._transport.nodes()
         self._greet_new(nodes)
         found = self._by_claims() if self._owners is None else self._by_keys(nodes)
@@ -142,17 +143,16 @@ class Fleet:
                 f"client {client} {'is connected' if came else 'is gone'} ({len(found)} connected)"
             )
         self._there = {*found}
-        self.seen(self._there)
+        self.on_connected(self._there)
         return found
 
     def wait(self, clients: Collection[int], enough: int, seconds: float) -> dict[int, int]:
-        """The nodes of those clients that are connected, as soon as they are enough, or after some
-        time.
+        """Wait until enough clients are connected, and return their nodes.
 
         Args:
             clients: that count.
-            enough: how many of them.
-            seconds: how long to wait.
+            enough: number of them to wait for.
+            seconds: to wait at most.
         """
         clients = [*clients]
         end = time.monotonic() + seconds
@@ -164,7 +164,7 @@ class Fleet:
             time.sleep(POLL_INTERVAL)
 
     def settle(self, clients: Collection[int]) -> None:
-        """Waits for the rest of those clients, as long as there are some who come."""
+        """Wait for the rest of those clients, as long as new ones connect."""
         there, last = 0, time.monotonic()
         while (now := len(self.connected().keys() & clients)) < len(clients):
             if now > there:
@@ -174,10 +174,10 @@ class Fleet:
             time.sleep(POLL_INTERVAL)
 
     def farewell(self) -> int:
-        """Tells all who are connected that the run is over.
+        """Tell all connected clients that the run is over.
 
         Returns:
-            How many have heard it.
+            Number of clients that have confirmed it.
         """
         found = self.connected().items()
         keys = self._owners is not None
@@ -186,18 +186,19 @@ class Fleet:
         end = time.monotonic() + FAREWELL_TIMEOUT
         while waiting and time.monotonic() < end:
             waiting -= {
-                answer.id for answer in self._transport.pull(dict.fromkeys(waiting, LARGEST))
+                answer.id
+                for answer in self._transport.pull(dict.fromkeys(waiting, MAX_REPLY_BYTES))
             }
             if waiting:
                 time.sleep(0.05)
         return len(said) - len(waiting)
 
     def close(self) -> None:
-        """Ends the carrier."""
+        """Close the transport."""
         self._transport.close()
 
     def _greet_new(self, nodes: Mapping[int, bytes]) -> None:
-        """Greets who is new, and hears who has answered."""
+        """Greet new nodes, and read the answers to earlier greetings."""
         now = time.monotonic()
         self._statuses = {node: status for node, status in self._statuses.items() if node in nodes}
         lost = {
@@ -212,18 +213,18 @@ class Fleet:
             self._send(new)
         if not self._greetings:
             return
-        for answer in self._transport.pull(dict.fromkeys(self._greetings, LARGEST)):
+        for answer in self._transport.pull(dict.fromkeys(self._greetings, MAX_REPLY_BYTES)):
             greeted = self._greetings.pop(answer.id, None)
             if greeted is None or answer.node not in (greeted.parcel.node, None):
                 continue
             node = greeted.parcel.node
-            status, before = _statuses(answer, greeted.nonce, now), self._statuses.get(node)
+            status, before = _status_from(answer, greeted.nonce, now), self._statuses.get(node)
             self._statuses[node] = status
             if status.reason and (before is None or before.reason != status.reason):
                 self._warn_refused(whose.get(node), status)
 
     def _warn_refused(self, client: int | None, status: NodeStatus) -> None:
-        """Says why somebody cannot take part, but not for ever: it may find new reasons."""
+        """Print the reason why a client cannot take part, a limited number of times."""
         if client is None:
             client = status.client
         who = "a node" if client is None else f"client {client}"
@@ -238,8 +239,7 @@ class Fleet:
         self._greetings |= dict(zip(ids, greetings, strict=True))
 
     def _owners_by_node(self, nodes: Mapping[int, bytes]) -> Mapping[int, int | None]:
-        """The client of each node, by its key; without keys nobody knows. A node whose key is
-        nobody's is left out."""
+        """Return the client of each node by its key, None without keys; skip unknown keys."""
         if self._owners is None:
             return dict.fromkeys(nodes)
         keys = {node: normalised(key) for node, key in nodes.items()}
@@ -254,7 +254,7 @@ class Fleet:
         return {client: node for client, node in found.items() if client in self._welcome}
 
     def _by_claims(self) -> dict[int, int]:
-        """Whoever came first has the number until it is gone."""
+        """Return nodes by the numbers that they claim; the first node keeps a number."""
         found: dict[int, int] = {}
         for node, status in self._statuses.items():
             if status.client is None or not status.welcome:
@@ -268,8 +268,8 @@ class Fleet:
         return found
 
 
-def _statuses(answer: NodeAnswer, nonce: str, now: float) -> NodeStatus:
-    """What a node's answer to a greeting says."""
+def _status_from(answer: NodeAnswer, nonce: str, now: float) -> NodeStatus:
+    """Return the status that a node's answer to a greeting gives."""
     if isinstance(answer.content, str):
         return NodeStatus(None, False, one_line(answer.content), now)
     try:

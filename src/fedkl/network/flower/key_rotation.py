@@ -1,7 +1,7 @@
-"""Keys that change while a federation is served: revoked, made anew, and certificates that expire.
+"""Key rotation while a federation is served: revoked keys, new keys, expiring certificates.
 
-Flower's server follows the folder by itself (`entry`): it refuses a key that is gone, and shows the
-new certificate. This is what `fedkl serve` does meanwhile.
+Flower's server watches the folder itself (`entry`): it refuses a key that is gone, and shows the
+new certificate. This is the part of `fedkl serve`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
 
 WARNING = 86_400.0
-"""Seconds between two warnings of the same certificate."""
+"""Seconds between two warnings about the same certificate."""
 
 
 class KeyRotation:
-    """Follows a folder of keys. `poll` does all of it."""
+    """Watcher of a folder of keys; `poll` does all of it."""
 
     def __init__(
-        self, folder: Path, link: SuperLinkConnection, fleet: Fleet, signer: Signer, status: FleetStatus,
+        self,
+        folder: Path,
+        link: SuperLinkConnection,
+        fleet: Fleet,
+        signer: Signer,
+        status: FleetStatus,
         notify: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Args:
         folder: as `fedkl keys` makes it.
-        link: where clients' keys are registered.
-        fleet: whose nodes are known by them.
-        signer: signs with the server's.
-        status: says until when the server's certificate is valid.
-        tell: is told in a line what has changed.
+        link: with which clients' keys are registered.
+        fleet: knows nodes by these keys.
+        signer: signs with the server's key.
+        status: has the end of the server's certificate.
+        notify: is called with a line about a change.
         """
         self._folder = folder
         self._link, self._fleet, self._signer, self._status = link, fleet, signer, status
@@ -44,8 +49,7 @@ class KeyRotation:
         self._warned = time.monotonic()
 
     def poll(self) -> None:
-        """Takes the keys as they are, if they have changed; those that cannot be used are said, and
-        what they would replace stays."""
+        """Reload the keys if they have changed; keep the old ones if the new cannot be used."""
         if time.monotonic() > self._warned + WARNING:
             self._warned = time.monotonic()
             for warning in checks.expiring(self._folder):
@@ -53,7 +57,7 @@ class KeyRotation:
         try:
             if not self._watch.changed():
                 return
-            # Before all else: a key that is gone is nobody's, whatever else is wrong.
+            # Before all else: a revoked key must not count, whatever else is wrong.
             changed = self._fleet.rekey(keys.public_keys(self._folder, may_be_none=True))
             self._signer.reload()
             self._status.expires = keys.expiry(self._folder / "server.crt")

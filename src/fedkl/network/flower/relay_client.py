@@ -15,28 +15,28 @@ from typing import Any, NamedTuple, Protocol
 _LENGTHS = struct.Struct(">II")
 _LENGTH = struct.Struct(">Q")
 _WAKE_INTERVAL = 0.5
-"""Seconds. Flower tells a process that its parent is gone by a signal that is raised in a thread,
-and Python looks at it only when the main thread is out of its system call."""
+"""Seconds of a system call at most. Flower raises a signal in a thread when the parent is gone, and
+Python handles it only when the main thread is out of its system call."""
 
 
 class Frame(NamedTuple):
-    """One thing that is said."""
+    """A message between `fedkl serve` and the relay."""
 
     header: dict[str, Any]
     blobs: list[bytes]
 
 
 def _nothing() -> None:
-    """All is well."""
+    """Continue to wait."""
 
 
 def send_frame(
     connection: socket.socket, header: Mapping[str, Any], blobs: Sequence[bytes] = ()
 ) -> None:
-    """Says one thing.
+    """Send a frame.
 
     Raises:
-        OSError: nobody hears it.
+        OSError: the connection broke.
     """
     text = json.dumps(header).encode()
     connection.settimeout(None)
@@ -49,11 +49,11 @@ def send_frame(
 def receive_frame(
     connection: socket.socket, waiting: Callable[[], None] = _nothing
 ) -> Frame | None:
-    """What is said next; None: the other side has ended.
+    """Receive a frame; None: the other side has closed the connection.
 
     Args:
         connection: to the other side.
-        waiting: is called twice a second while there is nothing; it ends the waiting by raising.
+        waiting: is called twice a second while nothing arrives; it raises to stop waiting.
 
     Raises:
         OSError: the connection broke.
@@ -86,11 +86,11 @@ def _exactly(connection: socket.socket, length: int, waiting: Callable[[], None]
 
 
 ANSWER_TIMEOUT = 120.0
-"""Seconds that the relay may take to hand over what it is given, or what it has."""
+"""Seconds for the relay to answer a request."""
 
 
 class LostError(Exception):
-    """Nothing can be carried any more; the message says why."""
+    """The relay or the SuperLink is lost; the message says why."""
 
 
 class NodeMessage(NamedTuple):
@@ -99,65 +99,65 @@ class NodeMessage(NamedTuple):
     node: int
     blob: bytes
     seconds: float
-    """After which nobody waits for an answer."""
+    """Time to live of the message and its answer."""
 
 
 class NodeAnswer(NamedTuple):
-    """What came back for a parcel."""
+    """The answer to a message."""
 
     id: str
     node: int | None
-    """Who sent it, as far as that is known."""
+    """Node that sent it; None: unknown."""
     client: int | None
-    """The number that its sender claims."""
+    """Number that the sender claims."""
     content: bytes | str
-    """A sentence: why there is nothing."""
+    """Bytes, or the reason why there are none, in a sentence."""
     lost: bool = False
-    """Whether it was lost on the way, there or back."""
+    """True if the message or its answer was lost on the way."""
 
 
 class Transport(Protocol):
-    """Whoever carries."""
+    """A transport of messages to nodes and back."""
 
     def nodes(self) -> dict[int, bytes]:
-        """The nodes that are connected, and the public key of each (PEM)."""
+        """Return the connected nodes, and the public key of each (PEM)."""
 
     def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
-        """Sends parcels; what each is known by, empty for one that cannot be sent."""
+        """Send messages; return the id of each, empty for one that cannot be sent."""
 
     def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
-        """The answers that are there by now; each is given once, and its number then forgotten.
+        """Return the answers that have arrived; each is returned once.
 
         Args:
-            ids: the bytes that each may have; one that has more is a sentence that says so.
+            ids: the bytes that the answer to each message may have; a larger one is an error.
         """
 
     def close(self) -> None:
-        """Ends it."""
+        """Close the transport."""
 
 
 class RelayClient:
-    """A carrier that asks the relay. All of it may raise `LostError`."""
+    """A transport by way of the relay. All methods may raise `LostError`."""
 
     def __init__(self, connection: socket.socket, problem: Callable[[], str | None]) -> None:
         """Args:
-        connection: on which the relay has called.
-        problem: says what is wrong with the SuperLink; the relay may take minutes to see it.
+        connection: from the relay.
+        problem: returns the problem of the SuperLink, which the relay may notice minutes later.
         """
         self._connection = connection
         self._problem = problem
 
     def nodes(self) -> dict[int, bytes]:
-        """The nodes that are connected, and the public key of each (PEM)."""
+        """Return the connected nodes, and the public key of each (PEM)."""
         return {node: key.encode() for node, key in self._ask({"do": "nodes"}).header["nodes"]}
 
     def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
-        """Sends parcels; what each is known by, empty for one that cannot be sent."""
+        """Send messages; return the id of each, empty for one that cannot be sent."""
         asked = {"do": "push", "to": [(parcel.node, parcel.seconds) for parcel in parcels]}
         return self._ask(asked, [parcel.blob for parcel in parcels]).header["ids"]
 
     def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
-        """The answers that are there by now, as far as they are small enough."""
+        """Return the answers that have arrived, if they are small enough."""
         header, blobs = self._ask({"do": "pull", "ids": dict(ids)})
         rest = iter(blobs)
         return [
@@ -166,7 +166,7 @@ class RelayClient:
         ]
 
     def close(self) -> None:
-        """The relay ends when nobody asks it any more."""
+        """Close the connection, which ends the relay."""
         self._connection.close()
 
     def _ask(self, header: Mapping[str, object], blobs: Sequence[bytes] = ()) -> Frame:

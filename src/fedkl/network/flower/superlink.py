@@ -1,8 +1,8 @@
 """Flower's server (the SuperLink) and the relay on it: one that this process runs, or another's.
 
-Only a process that has the secret can start an app on the SuperLink, so a stranger who reaches its port
-cannot run code here; without the secret the port offers only what clients need (`api_guard`). All of it ends
-with this process.
+Only a process that has the secret can start an app on the SuperLink, so a stranger who reaches its
+port cannot run code here; without the secret the port offers only what clients need (`api_guard`).
+All of it ends with this process.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from fedkl.network.wire import one_line
 
 APP = Path(__file__).parent / "app"
 START_TIMEOUT = 60.0
-"""Seconds that each step may take."""
+"""Seconds for each step of the start."""
 
 
 class SuperLinkConnection:
-    """A SuperLink of somebody else's. Use `connect` to have the relay started on it, also again."""
+    """A SuperLink that another process runs. `connect` starts the relay on it, also again."""
 
     def __init__(self, folder: Path, address: str, keys: Path | None) -> None:
         """Args:
-        folder: for logs; nobody else may look into it.
-        address: where processes of this machine find it, `HOST:PORT`.
-        keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
+        folder: for logs, closed to other users.
+        address: of the SuperLink for processes of this machine, `HOST:PORT`.
+        keys: folder of all keys; None: nothing is encrypted, any client may join.
         """
         self.address = address
         self._folder = folder
@@ -54,36 +54,36 @@ class SuperLinkConnection:
         self._scratch = Scratch()
 
     def connect(self) -> RelayClient:
-        """Gives what carries messages to the clients.
+        """Start the relay, and return the transport of messages to clients.
 
         Raises:
-            UserError: it does not come up; the message says what Flower says.
+            UserError: it does not start; the message has Flower's output.
         """
         self._write_flower_config()
         self.register()
         return self._relay()
 
     def stop(self) -> None:
-        """Removes what Flower's commands had; the SuperLink itself is not ours."""
+        """Remove the temporary files; the SuperLink itself is not ours."""
         self._scratch.remove()
 
     def problem(self) -> str | None:
-        """What is wrong with it, if that is known before the relay notices."""
+        """Return the problem of the SuperLink, if it is known before the relay notices."""
         return None
 
     def traffic(self) -> Report:
-        """Bytes that clients have sent and were sent; nothing: who knows."""
+        """Return the bytes that clients have sent and received; empty: unknown."""
         return {}
 
     def advice(self) -> str:
-        """What to look at if the relay does not come up."""
+        """Return the advice for a relay that does not start."""
         return (
             f"the SuperLink at {self.address} must be one of this machine and this user, and find "
             "this fedkl"
         )
 
     def _write_flower_config(self) -> None:
-        """Tells Flower's commands where it is."""
+        """Write the address and the certificate to Flower's settings."""
         client_process.private_folder(self._folder)
         connection: dict[str, object] = {"address": self.address}
         if self._keys is None:
@@ -95,8 +95,10 @@ class SuperLinkConnection:
         files.write_atomically(path, tomli_w.dumps(settings).encode(), 0o600)
 
     def register(self) -> None:
-        """Tells Flower which keys may connect, every time: it may have been started again. Those
-        that it knows already are no mistake."""
+        """Register the clients' keys with Flower, which forgets them when it restarts.
+
+        A key that it knows already is no error.
+        """
         if self._keys is None:
             return
         keys = [f"{path.stem}={path.resolve()}" for path in sorted(self._keys.glob("client-*.pub"))]
@@ -107,7 +109,7 @@ class SuperLinkConnection:
             raise UserError(f"Flower did not register the key of {name}: {reason}")
 
     def _relay(self) -> RelayClient:
-        """Has Flower start the relay, which calls us on a socket."""
+        """Start the relay by Flower; it connects to a socket of ours."""
         path = self._scratch.path / "relay.sock"
         with sockets.listen(path) as listener:
             command = [
@@ -151,11 +153,11 @@ class SuperLinkConnection:
             return RelayClient(connection, self.problem)
 
     def _environment(self) -> dict[str, str]:
-        """Of Flower's processes."""
+        """Return the environment of Flower's processes."""
         return flower_environment(self._scratch.home)
 
     def _flower(self, command: list[str], seconds: float) -> str:
-        """What a command of Flower's prints."""
+        """Run a command of Flower's, and return its output."""
         try:
             done = subprocess.run(
                 command,
@@ -187,19 +189,19 @@ def _reason(result: Mapping[str, object], said: str) -> str:
 
 
 STOP_TIMEOUT = 8.0
-"""Seconds that a process has to end by itself."""
+"""Seconds for a process to end by itself."""
 _LINK, _EXEC = "superlink", "superexec"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _WRONG = re.compile(r"(\S+ )?(ERROR|CRITICAL)\b|[\w.]*(Error|Exception)\b|error:")
-"""A line of a log, with a time before its level or without, or the last of a traceback. The word is
-in names of loggers, too, which say that all is well."""
+"""An error in a log: its level, with or without a time before it, or the last line of a traceback.
+Names of loggers have the word, too."""
 _LOG_LINES = 2
-"""Lines of a log that a message has."""
+"""Lines of a log in a message."""
 _WILDCARDS = ("0.0.0.0", "::", "")
 
 
 class SuperLink(SuperLinkConnection):
-    """Flower's server. Use `connect` to start it, also again, and `stop` to end it."""
+    """A SuperLink that this process runs. `connect` starts it, also again; `stop` ends it."""
 
     def __init__(
         self,
@@ -210,10 +212,10 @@ class SuperLink(SuperLinkConnection):
         largest: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Args:
-        folder: for logs; nobody else may look into it.
-        host: the address that it listens on.
-        port: likewise.
-        keys: the folder with the keys of all; None: nothing is encrypted, everybody may join.
+        folder: for logs, closed to other users.
+        host: to listen on.
+        port: to listen on.
+        keys: folder of all keys; None: nothing is encrypted, any client may join.
         largest: bytes that an answer of a client may have.
         """
         near = "127.0.0.1" if host in _WILDCARDS else host
@@ -224,10 +226,10 @@ class SuperLink(SuperLinkConnection):
         self._largest = largest
 
     def connect(self) -> RelayClient:
-        """Starts all that is not running, and gives what carries messages to the clients.
+        """Start all that is not running, and return the transport of messages to clients.
 
         Raises:
-            UserError: it does not come up; the message says what Flower says.
+            UserError: it does not start; the message has Flower's output.
         """
         if any(process.poll() is not None for process in self._processes.values()):
             self.stop()
@@ -236,7 +238,7 @@ class SuperLink(SuperLinkConnection):
         return super().connect()
 
     def stop(self) -> None:
-        """Ends all of it."""
+        """Stop all processes."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
@@ -256,8 +258,8 @@ class SuperLink(SuperLinkConnection):
         self._secret = secret.make(self._scratch.path / "secret", self.address)
         self._secret[entry.ANSWER_VARIABLE] = str(self._largest)
         link = ["--host", self._host, "--port", str(self._port)]
-        # What it knows is in its memory: one that is started again must not take for connected
-        # those who were when its predecessor died.
+        # Its state is in memory: after a restart, the nodes of its predecessor must not count as
+        # connected.
         link += ["--isolation", "process", "--disable-runtime-dependency-installation"]
         starter = ["--runtime-api-address", self.address, "--parent-pid", str(os.getpid())]
         if self._keys is None:
@@ -280,12 +282,12 @@ class SuperLink(SuperLinkConnection):
         self._run(_EXEC, ["flower-superexec", *starter, *shared], only)
 
     def _run(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
-        """Starts one of Flower's commands, which ends with this process."""
+        """Start one of Flower's commands, which ends with this process."""
         whole = [*entry.COMMAND, f"{entry.PARENT}{os.getpid()}", *command]
         self._processes[name] = start(whole, self._log(name), self._scratch.path, environment)
 
     def _wait(self) -> None:
-        """Until it listens, and asks for the secret."""
+        """Wait until it listens, and asks for the secret."""
         end = time.monotonic() + START_TIMEOUT
         while time.monotonic() < end:
             if (reason := self.problem()) is not None:
@@ -298,8 +300,10 @@ class SuperLink(SuperLinkConnection):
         raise UserError(f"Flower's server did not listen within {START_TIMEOUT:g} s; {said}")
 
     def traffic(self) -> Report:
-        """Bytes that clients have sent and were sent since it was started; nothing: it does not
-        answer, which whoever needs it next will see."""
+        """Return the bytes that clients have sent and received since the start.
+
+        Empty if it does not answer, which the next operation notices.
+        """
         with contextlib.suppress(OSError, http.client.HTTPException):
             with contextlib.closing(self._connection()) as connection:
                 headers = {secret.HEADER: secret.read(self._secret)}
@@ -309,7 +313,7 @@ class SuperLink(SuperLinkConnection):
         return {}
 
     def _require_guard(self) -> None:
-        """Sees to it that Flower's API is refused without the secret.
+        """Check that Flower's API is refused without the secret.
 
         Raises:
             OSError, http.client.HTTPException: it does not answer yet.
@@ -330,23 +334,22 @@ class SuperLink(SuperLinkConnection):
         return http.client.HTTPSConnection(host, port, timeout=5.0, context=trusted)
 
     def _environment(self) -> dict[str, str]:
-        """Of Flower's processes: they have the secret."""
+        """Return the environment of Flower's processes, with the secret."""
         return super()._environment() | self._secret
 
     def problem(self) -> str | None:
-        """What has ended that should not."""
+        """Return a sentence about a process that has ended, or None."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 return f"Flower's {name} has ended; {self._log_excerpt(name)}"
         return None
 
     def advice(self) -> str:
-        """What to look at if the relay does not come up."""
+        """Return the advice for a relay that does not start."""
         return self._log_excerpt(_EXEC)
 
     def _log_excerpt(self, name: str) -> str:
-        """What is in its log, for who may not have the log any more: the last that it calls an
-        error; else its last lines."""
+        """Return the last errors in a log, or else its last lines."""
         text = _COLOURS.sub("", self._log(name).read_text(encoding="utf-8", errors="replace"))
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         wrong = [line for line in lines if _WRONG.match(line)]

@@ -1,6 +1,6 @@
-"""Flower's process on a client (the SuperNode), with all that it starts, and what its log says.
+"""Flower's process on a client (the SuperNode), with all that it starts, and its log.
 
-It is one process group, which ends as one.
+The processes are one group, which ends as one. Only the log tells how Flower's process is doing.
 """
 
 from __future__ import annotations
@@ -48,44 +48,44 @@ _LONGEST_WORDS = max(len(words) for words in _CONNECTED + _LOST) - 1
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a SuperNode."""
+    """A problem of a SuperNode."""
 
     sentence: str
     passing: bool
-    """Whether it may be over when one tries again."""
+    """True if another attempt may succeed."""
 
 
 class NodeLog:
-    """Reads a log as it grows."""
+    """Reader of a log that grows."""
 
     def __init__(self, path: Path, start: int) -> None:
         """Args:
         path: of the log.
-        start: where what a SuperNode writes begins.
+        start: byte at which the SuperNode's output begins.
         """
         self._path, self._start = path, start
         self._read = start
         self._end = b""
-        """Of what was read; nobody needs all of it."""
+        """The last bytes that were read."""
         self._connected: bool | None = None
 
     def connected(self) -> bool | None:
-        """Whether the server was there when it was last asked; None: nobody knows yet."""
+        """Return True if the server answered last; None: unknown yet."""
         self._update()
         return self._connected
 
     def answered(self) -> bool:
-        """Whether the server has an answer to each message that has come."""
+        """Return True if each received message has been answered."""
         with self._path.open("rb") as file:
             file.seek(self._start)
             said = file.read()
         return said.count(_SENT) >= said.count(_RECEIVED)
 
     def trouble(self, code: int | None) -> Trouble | None:
-        """What is wrong, if anything.
+        """Return the problem that the log shows, or None.
 
         Args:
-            code: with which the SuperNode has ended, below zero if by a signal; None: it runs.
+            code: exit code of the SuperNode, negative for a signal; None: it runs.
         """
         if code is None:
             if self.connected() is False:
@@ -95,7 +95,7 @@ class NodeLog:
             return Trouble(f"Flower's SuperNode was ended by signal {-code}", passing=True)
         self._update()
         said = self._end.decode(errors="replace")
-        # What it said before it was connected is no reason for its end afterwards.
+        # A line from before the connection is no reason for an end after it.
         said = said[max(0, _last(said, _CONNECTED)) :]
         if "[code: 2004]" in said:
             return Trouble(_REFUSED, passing=True)
@@ -114,7 +114,7 @@ class NodeLog:
         except FileNotFoundError:  # until a new one is there
             self._read, new = 0, b""
         self._read += len(new)
-        # A word may have been written in two parts.
+        # A phrase may have been written in two parts.
         text = (self._end[-_LONGEST_WORDS:] + new).decode(errors="replace")
         self._end = (self._end + new)[-_TAIL:]
         connected, lost = _last(text, _CONNECTED), _last(text, _LOST)
@@ -123,7 +123,7 @@ class NodeLog:
 
 
 def _last(log: str, words: tuple[str, ...]) -> int:
-    """Where one of these is for the last time; -1: nowhere."""
+    """Return the last position of any of these phrases; -1: none."""
     return max(log.rfind(word) for word in words)
 
 
@@ -135,8 +135,8 @@ def _last_line(log: str) -> str:
 
 LOG = "supernode.log"
 STOP_TIMEOUT = 6.0
-"""Seconds that it may take to tell the server that it leaves; otherwise its key counts as connected
-for most of a minute."""
+"""Seconds for it to sign off from the server; otherwise its key counts as connected for most of a
+minute."""
 _LOOPBACK = "127.0.0.1"
 _LAUNCH = (sys.executable, "-P", "-m", "fedkl.network.flower.launch")
 
@@ -149,10 +149,10 @@ class SuperNode:
     ) -> None:
         """Args:
         address: of the server, `HOST:PORT`.
-        place: where the client lives; without a process to watch, the client ends with this one.
-        folder: for its logs; nobody else may look into it.
-        ca: the certificate of the authority by which the server's is; None: no TLS.
-        key: the client's private key; None: everybody may join. Needs TLS.
+        place: of the client; without a process to watch, the client ends with this one.
+        folder: for its logs, closed to other users.
+        ca: certificate of the server's authority; None: no TLS.
+        key: the client's private key, which needs TLS; None: any client may join.
         """
         self.address = address
         self.place = place if place.watch else place._replace(watch=os.getpid())
@@ -164,11 +164,11 @@ class SuperNode:
 
     @property
     def log(self) -> Path:
-        """What Flower writes."""
+        """Path of Flower's log."""
         return self._folder / LOG
 
     def start(self) -> None:
-        """Starts it, also again; it connects by itself, and again whenever it has lost the server.
+        """Start it, also again; it connects, and reconnects, by itself.
 
         Raises:
             UserError: the folder cannot be used.
@@ -191,42 +191,41 @@ class SuperNode:
         self._process = start(command, self.log, scratch, environment)
 
     def alive(self) -> bool:
-        """Whether Flower's process runs; it may be without a connection."""
+        """Return True if Flower's process runs, with or without a connection."""
         return self._process is not None and self._code() is None
 
     def connected(self) -> bool:
-        """Whether it runs, and the server was there when it was last asked."""
+        """Return True if it runs, and the server answered last."""
         return self._said is not None and self.alive() and bool(self._said.connected())
 
     def trouble(self) -> Trouble | None:
-        """What is wrong with it, if anything."""
+        """Return its problem, or None."""
         if self._process is None or self._said is None:
             return None
         return self._said.trouble(self._code())
 
     def problem(self) -> str | None:
-        """What is wrong with it, in a sentence; None: nothing that its log knows of."""
+        """Return its problem in a sentence; None: the log shows none."""
         trouble = self.trouble()
         return trouble.sentence if trouble else None
 
     def refusal(self) -> str | None:
-        """Why the client cannot take part in what the server does, if that was found out."""
+        """Return the reason why the client cannot take part; None: none is known."""
         try:
             return (self.place.folder / client_process.REFUSED).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def over(self) -> bool:
-        """True if the server has said that its run is over."""
+        """Return True if the server has said that its run is over."""
         return (self.place.folder / client_process.OVER).exists()
 
     def answered(self) -> bool:
-        """Whether the server has an answer to all that it has asked of the client, or will not get
-        one any more."""
+        """Return True if all requests of the server are answered, or cannot be any more."""
         return self._said is None or not self.connected() or self._said.answered()
 
     def stop(self) -> None:
-        """Ends it, all that it started, and the client's resident process."""
+        """Stop it, all that it started, and the client's resident process."""
         self._end(STOP_TIMEOUT)
         client_process.stop(self.place, seconds=2)
 
@@ -237,9 +236,9 @@ class SuperNode:
         self.stop()
 
     def _code(self) -> int | None:
-        """With which Flower's process has ended, below zero if by a signal; None: it runs."""
+        """Return the exit code of Flower's process, negative for a signal; None: it runs."""
         assert self._process is not None
-        # Its number stays its own until somebody waits for it, and so does that of its group.
+        # Without a wait, its PID and its group's are not given to another process.
         kind = os.WEXITED | os.WNOHANG | os.WNOWAIT
         ended = os.waitid(os.P_PID, self._process.pid, kind)
         if ended is None:
@@ -247,7 +246,7 @@ class SuperNode:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def _end(self, seconds: float) -> None:
-        """Ends Flower's processes, by force after some seconds."""
+        """Stop Flower's processes, by force after some seconds."""
         if self._process is None:
             return
         if self.alive() and seconds:
@@ -262,7 +261,7 @@ class SuperNode:
         self._scratch.remove()
 
     def _verifier(self) -> Verifier | None:
-        """What knows the messages of the server; where everybody may join, nothing does."""
+        """Return the verifier of the server's messages; None without keys."""
         if self._ca is None or self._key is None:
             return None
         return Verifier.of(self._ca, self._key)
@@ -278,7 +277,7 @@ class SuperNode:
 
 
 def _free_port() -> str:
-    """One on which its apps can reach it; if another process is quicker, it ends at once."""
+    """Return a free port; if another process takes it first, the SuperNode ends at once."""
     with socket.socket() as listener:
         listener.bind((_LOOPBACK, 0))
         return str(listener.getsockname()[1])

@@ -20,41 +20,41 @@ from fedkl.network.sockets import NoAnswerError
 from fedkl.network.status import JoinStatus
 
 CONNECT_TIMEOUT = 70.0
-"""Seconds that the first connection may take: the key of a client that was killed counts as
-connected for most of a minute."""
+"""Seconds for the first connection: the key of a killed client counts as connected for most of a
+minute."""
 NOTIFY_TIMEOUT = 10.0
-"""Seconds that a client has to tell the server that it cannot take part, and why."""
+"""Seconds for a client's last answer to reach the server."""
 PAUSE, LONG_PAUSE = 3.0, 30.0
-"""Seconds before it is started again: at first, and when it has been lost for as long as that."""
+"""Seconds before a restart: at first, and after `CONNECT_TIMEOUT` without a connection."""
 
 
 class Supervisor:
-    """Watches one SuperNode. `poll` does all of it, and never waits."""
+    """Supervisor of one SuperNode; `poll` does all of it, and never waits."""
 
     def __init__(self, node: SuperNode, notify: Callable[[str], None]) -> None:
         """Args:
         node: not started yet.
-        say: what to do with a line for the user.
+        notify: is called with a line for the user.
         """
         self._node = node
         self._notify = notify
         self._connected = False
         self._was_connected = False
         self._since = time.monotonic()
-        """When it was started or lost."""
+        """Time at which it was started or lost."""
         self._again: float | None = None
-        """When it will be started again."""
+        """Time at which it will be started again."""
         self._log_excerpt = ""
         self._refused: float | None = None
-        """Since when it cannot take part."""
+        """Time at which it was refused."""
         self._written = -math.inf
         self._changed = time.time()
-        """When the connection became what it is (`time.time`)."""
+        """Time of the last change of the connection (`time.time`)."""
         self._over: float | None = None
-        """Since when the server's run is over."""
+        """Time at which the server's run was found over."""
 
     def start(self) -> None:
-        """Starts the SuperNode.
+        """Start the SuperNode.
 
         Raises:
             UserError: its folder cannot be used.
@@ -63,15 +63,15 @@ class Supervisor:
         self._node.start()
 
     def poll(self) -> bool:
-        """Whether it is connected, after what has to be done was done.
+        """Restart the SuperNode if it has died; return True if it is connected.
 
         Raises:
-            UserError: it was never connected, and will not be; or the client cannot take part.
+            UserError: it cannot connect for the first time, or the client cannot take part.
         """
         now = time.monotonic()
         if (why := self._node.refusal()) is not None:
             self._refused = self._refused or now
-            # The server is to hear the reason, too.
+            # The server is to get the reason, too.
             if self._node.answered() or now > self._refused + NOTIFY_TIMEOUT:
                 raise UserError(f"cannot take part in what {self._node.address} trains: {why}")
         if self._again is not None:
@@ -88,7 +88,7 @@ class Supervisor:
         return self._connected
 
     def over(self) -> bool:
-        """True if the server's run is over, and the server knows that this is known here."""
+        """Return True if the server's run is over, and the client has confirmed that."""
         if not self._node.over():
             self._over = None
             return False
@@ -99,7 +99,7 @@ class Supervisor:
         return self._node.answered() or now > self._over + NOTIFY_TIMEOUT
 
     def write(self, path: Path) -> None:
-        """Writes down how it is doing, if that was not done just now.
+        """Write the status file, unless it was written just now.
 
         Raises:
             UserError: the operating system refused.
@@ -121,7 +121,7 @@ class Supervisor:
         self._connected, self._was_connected, self._log_excerpt = True, True, ""
 
     def _lost(self, now: float) -> None:
-        """It is not connected: yet, or any more."""
+        """Handle a SuperNode that is not connected, yet or any more."""
         trouble = self._node.trouble()
         why = trouble.sentence if trouble else "nobody knows why yet"
         if self._connected:
@@ -144,26 +144,26 @@ class Supervisor:
 
 
 POLL_INTERVAL = 0.5
-"""Seconds between two looks at them."""
+"""Seconds between two polls of the local clients."""
 
 
 class LocalClients:
-    """Keeps clients of this machine connected, until they are stopped."""
+    """Clients on the server's machine, which stay connected until they are stopped."""
 
     def __init__(self, nodes: Sequence[SuperNode], notify: Callable[[str], None]) -> None:
         """Args:
         nodes: of the clients, not started yet.
-        tell: is told in a line what is wrong with one.
+        notify: is called with a line about a client's problem.
         """
         self._nodes = nodes
         self._notify = notify
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        # What they say of their connection the server says too.
+        # The server reports their connections itself.
         self._supervisors = [Supervisor(node, lambda line: None) for node in nodes]
 
     def start(self) -> None:
-        """Starts all of them.
+        """Start all of them.
 
         Raises:
             UserError: a folder cannot be used, or a client's process does not come up.
@@ -178,7 +178,7 @@ class LocalClients:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends all of them, side by side: each takes a second to say goodbye."""
+        """Stop all of them in parallel: each takes a second to sign off."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -202,13 +202,13 @@ class LocalClients:
 def local_nodes(
     address: str, folder: Path, keys: Path, clients: int, plugins: Sequence[Path]
 ) -> list[SuperNode]:
-    """The nodes of clients on this machine.
+    """Return the SuperNodes of clients on this machine.
 
     Args:
         address: of the server.
-        folder: for all that they keep.
-        keys: the folder of keys.
-        clients: how many.
+        folder: for their states and logs.
+        keys: folder of keys.
+        clients: number of clients.
         plugins: Python files that each of them loads.
     """
     nodes = []

@@ -1,7 +1,7 @@
 """Code that runs in an actor: some clients' worlds, their work, and the plugins they need.
 
-Nothing happens in a constructor: an error there reaches the driver as an actor that died.
-Plugins are sent as text, because other machines do not have the user's files; an actor writes them to its
+Nothing happens in a constructor: an error there reaches the driver as an actor that died. Plugins
+are sent as text, because other machines do not have the user's files; an actor writes them to its
 cache folder, where the processes of its simulators find them too.
 """
 
@@ -37,14 +37,14 @@ class Plugin(NamedTuple):
     """A plugin as it is sent."""
 
     name: str
-    """Of its file."""
+    """Name of its file."""
     text: bytes
     module: str
-    """Its name where it was read: what is pickled on one side is found on the other."""
+    """Name of its module on the driver: an object that is pickled there is found here."""
 
 
 def read_plugins(paths: Iterable[str]) -> tuple[Plugin, ...]:
-    """The plugins of a config.
+    """Read the plugins of a config.
 
     Raises:
         UserError: a file cannot be read.
@@ -57,17 +57,17 @@ def read_plugins(paths: Iterable[str]) -> tuple[Plugin, ...]:
 
 
 def install_plugins(plugins: Sequence[Plugin]) -> list[str]:
-    """Runs plugins on a worker, and returns where they are there: a config's `plugins`.
+    """Run plugins on a worker, and return their paths there: a config's `plugins`.
 
     Raises:
-        UserError: one does not run there.
+        UserError: one fails there.
     """
     paths = []
     for plugin in plugins:
         path = _write_plugin(plugin)
         try:
             load_plugin(path, plugin.module)
-        except Exception as error:  # it is somebody's code
+        except Exception as error:  # it is user code
             raise UserError(
                 f"the plugin {plugin.name} fails on the worker {platform.node()}: "
                 f"{type(error).__name__}: {error}"
@@ -90,25 +90,25 @@ _LAPACK = "OPENBLAS_NUM_THREADS"
 
 
 class JaxSettings(NamedTuple):
-    """What bits depend on beside the config; the driver's, to be had by every actor."""
+    """Settings of a process that bits depend on; every actor takes the driver's."""
 
     lapack: str
-    """The threads of its linear algebra (`OPENBLAS_NUM_THREADS`)."""
+    """Threads of linear algebra (`OPENBLAS_NUM_THREADS`)."""
     x64: bool
     precision: str | None
-    """Of matrix products."""
+    """Precision of matrix products."""
 
     @classmethod
     def current(cls) -> JaxSettings:
-        """Those of this process."""
+        """Return the settings of this process."""
         config: Any = jax.config  # a checker does not see what it has
         precision = config.jax_default_matmul_precision
         return cls(os.environ[_LAPACK], config.jax_enable_x64, precision)
 
     def apply(self) -> None:
-        """Makes them those of this process, which has computed nothing yet."""
+        """Apply the settings to this process, which has computed nothing yet."""
         os.environ[_LAPACK] = self.lapack
-        # Ray hides accelerators from whoever has not asked for one.
+        # Ray hides accelerators from an actor that has not asked for one.
         for name, value in (
             ("jax_platforms", "cpu"),
             ("jax_enable_x64", self.x64),
@@ -118,69 +118,69 @@ class JaxSettings(NamedTuple):
 
 
 class ActorSetup(NamedTuple):
-    """What an actor needs to know before it can work."""
+    """All that an actor needs before it can work."""
 
     mapping: dict[str, Any]
     """The config, as TOML can hold it."""
     plugins: tuple[Plugin, ...]
     jax_settings: JaxSettings
     at_once: int
-    """How many clients are trained in one vmapped call."""
+    """Number of clients that are trained in one vmapped call."""
     versions: dict[str, str]
-    """The driver's."""
+    """Versions of the driver's packages."""
 
 
 class Part(NamedTuple):
-    """Clients with worlds of their own, who go into one call."""
+    """Clients with worlds of their own, which are trained in one call."""
 
     jobs: list[Job]
     states: list[ClientState]
     width: int
-    """As `engines.site.width_of` says."""
+    """As `engines.local.width_of` returns it."""
 
 
 class SharedPart(NamedTuple):
-    """Clients who share a world: all of them are one piece."""
+    """All clients of a shared world, which cannot be split."""
 
     jobs: list[Job]
     states: Mapping[int, ClientState]
-    """Of those who have one of their own."""
+    """States of the clients that have one."""
     key: Words
 
     @property
     def width(self) -> int:
-        """How many there are."""
+        """Number of clients."""
         return len(self.jobs)
 
 
 class ClientAnswer(NamedTuple):
-    """What a client says."""
+    """A client's answer."""
 
     client: int
     answer: Any
     after: ClientState | None
-    """What it would keep; None: what it has."""
+    """New state of the client; None: unchanged."""
 
 
 class CallResult(NamedTuple):
-    """What an actor made of a call."""
+    """The result of a call of an actor."""
 
     answers: list[list[ClientAnswer]]
-    """Of each part."""
+    """Answers of each part."""
     seconds: float
     simulators_replaced: int
-    """By this actor, in its life."""
+    """Number of simulators that this actor has replaced."""
 
 
 class ClientsActor:
-    """Does clients' work in a process of its own, somewhere on the cluster."""
+    """An actor that does clients' work in a process on the cluster."""
 
     def open(self, setup: ActorSetup, cpus: int) -> None:
-        """Makes the worlds of all clients.
+        """Make the worlds of all clients.
 
         Args:
-            opening: what there is to know.
-            cpus: how many the actor has.
+            setup: the driver's.
+            cpus: of the actor.
 
         Raises:
             UserError: this node has other versions, or a plugin or a simulator does not run here.
@@ -199,7 +199,7 @@ class ClientsActor:
             self._site = Site(task, params_of(config), config.federation.pools_data)
 
     def run(self, work: Work[Any], model: Model, parts: Sequence[Part | SharedPart]) -> CallResult:
-        """Does some parts of a piece of work."""
+        """Do some parts of a piece of work."""
         start = time.perf_counter()
         answers = [self._answers(work, model, part) for part in parts]
         return CallResult(answers, time.perf_counter() - start, self._replaced())

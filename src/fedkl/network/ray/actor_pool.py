@@ -1,6 +1,6 @@
-"""The actors that work is handed to: opened, watched, and replaced when they are lost.
+"""A pool of actors: opened, given work, watched, and replaced when they are lost.
 
-Work is a pure function of what is sent, so what an actor took with it is simply handed to another.
+Work is a pure function of its arguments, so the work of a lost actor is given to another.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from fedkl.network.ray.actor import (
 from fedkl.network.ray.nodes import placeable_cpus
 
 MAX_LOSSES = 3
-"""Actors that a part may take with it before its clients are given up, or that may be lost one
-after the other before the first has opened."""
+"""Actors that may be lost with a part before its clients have failed, or in a row before the first
+has opened."""
 GRACE = 180.0
-"""Seconds that there may be nobody to work; a process that opens imports JAX first."""
+"""Seconds without an actor that can work; a new one imports JAX first."""
 CALL_SECONDS = 0.1
 """Seconds of work worth a call, which costs a few milliseconds."""
 FIRST_CALL_TIMEOUT = 900.0
-"""Seconds that an actor may take for work of a kind that it has not done yet, and must compile."""
+"""Seconds for an actor's first call of a kind, which compiles."""
 MIN_TIMEOUT, TIMEOUT_FACTOR = 30.0, 20.0
-"""How many seconds an actor may take later on: so many, and so many times what was measured."""
+"""Seconds for later calls: a constant plus a factor of the measured time."""
 _POLL_INTERVAL = 1.0
-"""Seconds between two looks at the clock, at the most."""
+"""Seconds between two checks of the deadlines at most."""
 
 
 Kind = tuple[Work[Any], int]
-"""Work, and how many clients are in a call."""
+"""Work, and number of clients in a call."""
 
 
 class Batch:
-    """A piece of work in parts, some of which wait to be handed to an actor."""
+    """A piece of work in parts, some of which wait for an actor."""
 
     def __init__(self, work: Work[Any], parts: Sequence[tuple[Model, Part | SharedPart]]) -> None:
         """Args:
-        work: what is asked.
-        parts: with the model that each starts from.
+        work: to do.
+        parts: each with the model that it starts from.
         """
         import ray
 
         self.work = work
         self.done: dict[int, list[ClientAnswer]] = {}
-        """What there is of each part."""
+        """Answers of the parts that are done."""
         self._parts = [part for _, part in parts]
         # Sent once, however many parts and calls want it.
         models = {id(model): model for model, _ in parts}
@@ -69,26 +69,26 @@ class Batch:
 
     @property
     def kind(self) -> Kind:
-        """What it is compiled for: its parts are alike."""
+        """Key of its compiled code: all parts have the same."""
         return self.work, self._parts[0].width
 
     @property
     def size(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return len(self._parts)
 
     def take(self, most: int, actors: int) -> list[int]:
-        """Parts for one call, which is empty if none wait.
+        """Take parts for one call; empty if none wait.
 
         Args:
-            most: how many at the most.
-            actors: how many share what waits.
+            most: number of parts at most.
+            actors: number of actors that share the waiting parts.
         """
         fair = -(-len(self._waiting) // actors)
         taken: list[int] = []
         while self._waiting and len(taken) < max(1, min(most, fair)):
             i = self._waiting[0]
-            # What came to harm goes alone, so that no other is taken for the cause.
+            # A part that was lost goes alone, so that no other is taken for the cause.
             if taken and (self.losses[i] or self._models[i] is not self._models[taken[0]]):
                 break
             taken.append(self._waiting.popleft())
@@ -97,20 +97,20 @@ class Batch:
         return taken
 
     def request(self, taken: list[int]) -> tuple[Any, ...]:
-        """What an actor is sent of these parts."""
+        """Return the arguments of a call for these parts."""
         return self.work, self._models[taken[0]], [self._parts[i] for i in taken]
 
     def lose(self, taken: list[int], reason: str, seen: float, now: float) -> None:
-        """An actor was lost with these parts: they wait again, or are given up.
+        """Return the parts of a lost actor to those that wait, or fail their clients.
 
         Args:
             taken: the parts.
-            reason: why it was lost.
-            seen: when the actor was last heard of.
-            now: what time it is.
+            reason: of the loss.
+            seen: time of the actor's last answer.
+            now: current time.
         """
         for i in reversed(taken):
-            # Whoever was lost with a machine, and idle, is not lost because of the part.
+            # An actor that was lost with its machine was not lost because of the part.
             self.losses[i] += seen >= self._lost_first.setdefault(i, now) or not self.losses[i]
             if self.losses[i] < MAX_LOSSES:
                 self._waiting.appendleft(i)
@@ -122,7 +122,7 @@ class Batch:
                 ]
 
     def cancel(self) -> None:
-        """Nobody wants what is left of it."""
+        """Drop the parts that wait."""
         self._waiting.clear()
 
 
@@ -131,17 +131,17 @@ class _Call(NamedTuple):
     batch: Batch
     parts: list[int]
     until: float
-    """When the actor counts as hung."""
+    """Time at which the actor counts as hung."""
     seconds: float
-    """How long it may take."""
+    """Seconds that it may take."""
 
 
 class PoolSize(NamedTuple):
-    """Which actors are wanted."""
+    """Number and size of the actors of a pool."""
 
     number: int
     cpus: int
-    """Of each, as far as there is a node that has so many."""
+    """CPUs of each, or those of the largest node."""
 
 
 class _OpeningActor(NamedTuple):
@@ -151,21 +151,21 @@ class _OpeningActor(NamedTuple):
 
 
 class ActorPool:
-    """Actors of a cluster, all alike; work is given to those whose `open` has come back."""
+    """Actors of a cluster, all alike; work is given to those that have opened."""
 
     def __init__(
         self, setup: ActorSetup, size: PoolSize, patience: float | None, clock: Callable[[], float]
     ) -> None:
-        """Opens them, and waits for the first.
+        """Open the actors, and wait for the first.
 
         Args:
-            opening: what each is told.
-            crew: how many, and how large.
-            patience: seconds that a call may take; None: as measured, with much to spare.
-            clock: what time it is.
+            setup: of each.
+            size: of the pool.
+            patience: seconds that a call may take; None: many times the measured time.
+            clock: returns the current time.
 
         Raises:
-            UserError: a plugin or a simulator does not run there, or nobody opens.
+            UserError: a plugin or a simulator does not run there, or no actor opens.
         """
         import ray
 
@@ -177,11 +177,11 @@ class ActorPool:
         self._idle: list[Any] = []
         self._calls: dict[Any, _Call] = {}
         self._pace: dict[Kind, float] = {}
-        """Seconds a part."""
+        """Measured seconds of a part."""
         self._compiled: set[tuple[Any, Kind]] = set()
         self._simulators_replaced: Counter[Any] = Counter()
         self._seen: dict[Any, float] = {}
-        """When each actor was last heard of."""
+        """Time of each actor's last answer."""
         self._lost_while_opening = 0
         self._first_lost_while_opening = 0.0
         self._no_actor_since = clock()
@@ -196,14 +196,14 @@ class ActorPool:
 
     @property
     def simulators_replaced(self) -> int:
-        """By all actors so far."""
+        """Number of simulators that all actors have replaced so far."""
         return self._simulators_replaced.total()
 
     def advance(self, batch: Batch | None) -> None:
-        """Hands out what waits, and takes in one thing that happened, or none within a second.
+        """Give out waiting parts, and handle one result, or none within a second.
 
         Raises:
-            UserError: work says so, or there has been nobody to do it for too long.
+            UserError: the work raised it, or no actor could work for too long.
         """
         import ray
 
@@ -219,12 +219,12 @@ class ActorPool:
         for ref in [r for r, call in self._calls.items() if call.until < self._clock()]:
             call = self._calls.pop(ref)
             self._lose(call, f"no answer within {call.seconds:.3g} s")
-        # Before anybody looks at what has come.
+        # Before the caller handles the results.
         self._hand_out(batch)
         self._require_actor()
 
     def close(self) -> None:
-        """Ends all of them, whatever they are doing."""
+        """Kill all actors."""
         import ray
 
         busy = [call.actor for call in self._calls.values()]
@@ -243,7 +243,7 @@ class ActorPool:
         self._opening[ref] = _OpeningActor(actor, cpus, self._clock())
 
     def _kill_unplaceable(self) -> None:
-        """Those that wait for a node as large as only one was that is gone."""
+        """Kill actors that wait for a larger node than there is any more."""
         import ray
 
         for ref, setup in list(self._opening.items()):
@@ -279,7 +279,7 @@ class ActorPool:
         asked: _OpeningActor | _Call = self._opening.pop(ref) if opens else self._calls.pop(ref)
         try:
             done = ray.get(ref)
-        except RayTaskError as error:  # not the actor failed, but what ran in it
+        except RayTaskError as error:  # the work failed, not the actor
             self._idle.append(asked.actor)
             if isinstance(error.cause, UserError):
                 raise UserError(str(error.cause)) from error
@@ -299,14 +299,14 @@ class ActorPool:
 
     def _take_result(self, call: _Call, done: CallResult) -> None:
         kind, pace = call.batch.kind, done.seconds / len(call.parts)
-        # The first call compiles: what it took says nothing of the next.
+        # The first call compiles: its time says nothing about the next.
         if (call.actor, kind) in self._compiled:
             self._pace[kind] = pace
         else:
             self._compiled.add((call.actor, kind))
             self._pace.setdefault(kind, pace)
         self._simulators_replaced[call.actor] = done.simulators_replaced
-        # Copies, because what came lies in memory that others need again.
+        # Copies, because the results lie in shared memory that is needed again.
         call.batch.done |= zip(call.parts, jax.tree.map(_copied, done.answers), strict=True)
 
     def _lose(self, call: _Call, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The machines of a cluster, and whether they have what this one has."""
+"""The machines of a cluster, and the versions of their packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedkl.training.provenance import versions
 T = TypeVar("T")
 
 TIMEOUT = 120.0
-"""Seconds that a node may take for a short task; its first process imports JAX."""
+"""Seconds for a short task on a node; its first process imports JAX."""
 
 
 class Node(NamedTuple):
@@ -20,12 +20,12 @@ class Node(NamedTuple):
 
     id: str
     name: str
-    """For whoever looks for it: its host name and its address."""
+    """Its host name and address, for messages."""
     cpus: int
 
 
 def nodes() -> tuple[Node, ...]:
-    """Those that are alive and have CPUs to work with."""
+    """Return the nodes that are alive and have CPUs."""
     import ray
 
     found = [
@@ -41,15 +41,15 @@ def nodes() -> tuple[Node, ...]:
 
 
 def placeable_cpus(cpus: int) -> int:
-    """So many CPUs, or as many as the largest node that is alive has.
+    """Return a number of CPUs, limited to those of the largest node that is alive.
 
-    What asks for more waits for ever. Where no node is alive all are asked for: one may come.
+    A request for more waits for ever. If no node is alive there is no limit: one may come.
     """
     return min(cpus, max((node.cpus for node in nodes()), default=cpus))
 
 
 def run_on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
-    """What a function gives on each node.
+    """Call a function on each node, and return the results.
 
     Raises:
         UserError: a node did not answer.
@@ -72,13 +72,13 @@ def run_on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: o
     try:
         return ray.get(coming)
     except ray.exceptions.RayTaskError:
-        raise  # not the node failed, but what ran on it
+        raise  # the function failed, not the node
     except ray.exceptions.RayError as error:
         raise UserError("a node died while it was asked for its versions") from error
 
 
 def check_versions(nodes: Sequence[Node]) -> None:
-    """Whether all nodes have the packages that results depend on, as this process has them.
+    """Check that all nodes have this process's versions of the packages that results depend on.
 
     Raises:
         UserError: names the node, and what it has.
@@ -105,17 +105,17 @@ def check_versions(nodes: Sequence[Node]) -> None:
 
 
 def require_versions(wanted: Mapping[str, str]) -> None:
-    """Whether this node, which may have come after all were looked at, has the driver's versions.
+    """Check that this node has the driver's versions; it may have joined after `check_versions`.
 
     Raises:
-        UserError: names the node, and what it has; for the driver to say.
+        UserError: names the node, and what it has.
     """
     if problem := version_mismatch(wanted, versions()):
         raise UserError(f"the node {platform.node()} {problem}")
 
 
 def version_mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:
-    """What a node has that is not as here; empty if all is."""
+    """Return the first difference between two sets of versions in a sentence; empty: none."""
     for name, version in ours.items():
         if theirs[name] is None:
             return f"lacks {name}, of which this machine has {version}"

@@ -1,7 +1,7 @@
-"""Whether a Ray cluster lets one in: `python -m fedkl.network.ray.probe HOST:PORT`.
+"""A probe whether a Ray cluster admits a caller: `python -m fedkl.network.ray.probe HOST:PORT`.
 
-In a process of its own, because Ray reads only once, when it is imported, how it authenticates, and
-tells stderr what fails. `ask` is what others call.
+It runs in a process of its own, because Ray reads its authentication once, when it is imported, and
+prints errors to stderr. Other modules call `ask`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import sys
 from collections.abc import Mapping
 
 TIMEOUT = 4
-"""Seconds that a cluster may take to answer."""
+"""Seconds for a cluster to answer."""
 
 
 class Access(enum.Enum):
-    """What came of asking; the value is the exit code of the process that asked."""
+    """The result of a probe; the value is the exit code of its process."""
 
     ADMITTED = 0
     REFUSED = 3
     SILENT = -signal.SIGALRM
-    """Whoever listens there does not speak Ray."""
+    """The process that listens there does not speak Ray."""
 
 
 def ask(address: str, identity: Mapping[str, str]) -> Access:
-    """Asks a cluster whether it lets somebody in.
+    """Ask a cluster whether it admits a caller.
 
     Args:
         address: HOST:PORT of its head.
-        identity: Ray's variables that say who asks; those of this process do not count.
+        identity: Ray's variables of the caller; those of this process do not count.
     """
     command = [sys.executable, "-P", "-m", "fedkl.network.ray.probe", address]
     others = {name: x for name, x in os.environ.items() if not name.startswith("RAY_AUTH_")}
