@@ -131,7 +131,7 @@ def test_nobody_there_is_said(capsys, folder, options):
     options = [*options, folder] if options == ["--keys"] else options
     where = f"127.0.0.1:{free_port()}"
     code, _, err = call(capsys, "join", where, "--client", 0, "--wait", 0, *options)
-    assert (code, err) == (2, f"fedkl: nobody listens on {where}\n")
+    assert (code, err) == (2, f"fedkl: no server listens on {where}\n")
 
 
 @pytest.mark.parametrize("wait", [-1, "nan", "inf"])
@@ -143,7 +143,9 @@ def test_seconds_to_wait_are_a_number(capsys, folder, address, wait):
 def test_a_server_that_is_not_up_yet_is_waited_for(joined):
     port = free_port()
     process = joined(CONNECTED, f"127.0.0.1:{port}", "--client", "0", "--insecure-network")
-    waiting = rf"fedkl: {TIME} client 0: nobody listens on 127\.0\.0\.1:{port}; waiting for 300 s\n"
+    waiting = (
+        rf"fedkl: {TIME} client 0: no server listens on 127\.0\.0\.1:{port}; waiting for 300 s\n"
+    )
     assert re.fullmatch(waiting, process.stderr.readline())
     with socket.create_server(("127.0.0.1", port)):
         assert "client 0: connected to" in process.stderr.readline()

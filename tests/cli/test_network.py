@@ -118,7 +118,7 @@ def test_what_is_suggested_can_be_trained():
         (["--superlink", "[::1]:9", "--local", "3"], "--superlink says where somebody else's"),
         (["--superlink", "127.0.0.1:9", "--port", "9"], "--superlink says where somebody else's"),
         (["--superlink", "10.0.0.1:9"], "clients that reach 10.0.0.1 over a network need --keys"),
-        (["--superlink", "127.0.0.1:9"], "nobody listens on 127.0.0.1:9"),
+        (["--superlink", "127.0.0.1:9"], "no server listens on 127.0.0.1:9"),
         (["--local", "1", "--set", "federation.quorum=2"], "federation.quorum must be at most"),
     ],
 )

@@ -313,9 +313,9 @@ def test_a_server_that_says_nothing_is_not_waited_for(folder, monkeypatch):
 
 def test_nobody_listens(folder):
     port = free_port()
-    with pytest.raises(UserError, match=f"nobody listens on {HERE}:{port}"):
+    with pytest.raises(UserError, match=f"no server listens on {HERE}:{port}"):
         checks.check_client(folder, 0, HERE, port)
-    with pytest.raises(UserError, match=f"nobody listens on {HERE}:{port}"):
+    with pytest.raises(UserError, match=f"no server listens on {HERE}:{port}"):
         checks.check_listens(HERE, port)
 
 

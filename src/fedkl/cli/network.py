@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -255,7 +254,7 @@ def _serving_it(
             stack.callback(scratch.remove)
             own = scratch.path / "keys"
             keys.make(own, serving.local)
-            serving = serving._replace(port=serving.port or _free_port())
+            serving = serving._replace(port=serving.port or checks.free_port(HOST))
         link = _link(folder, serving, own, engine.largest_answer)
         stack.callback(link.stop)
         try:
@@ -294,9 +293,3 @@ def _link(
     if serving.attached:
         return SuperLinkConnection(folder, checks.address_of(serving.host, serving.port), own)
     return SuperLink(folder, serving.host, serving.port, own, largest)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return int(listener.getsockname()[1])

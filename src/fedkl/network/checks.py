@@ -15,6 +15,7 @@ import ssl
 from pathlib import Path
 
 from fedkl.core.errors import UserError
+from fedkl.io import files
 from fedkl.network import keys
 
 
@@ -157,7 +158,7 @@ def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
     what = f"the certificate of the server at {place}"
     return [
         *expiring(folder),
-        *_expires_soon(end, what, WARN_DAYS, "whoever runs it must make a new one"),
+        *_expires_soon(end, what, WARN_DAYS, "its operator must make a new one"),
     ]
 
 
@@ -181,6 +182,13 @@ def check_port(host: str, port: int) -> None:
             except OSError as error:
                 reason = _LISTENING.get(error.errno or 0) or error.strerror
                 raise UserError(f"cannot listen on {address_of(host, port)}: {reason}") from error
+
+
+def free_port(host: str) -> int:
+    """Return a port on which no process listens now."""
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        return int(listener.getsockname()[1])
 
 
 def check_listens(host: str, port: int) -> None:
@@ -208,10 +216,8 @@ def _as_grpc(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def _check_dates(path: Path, remedy: str) -> None:
-    try:
+    with files.explain_os_errors("read", path):
         data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
     if problem := _problem_with_dates(data, str(path)):
         raise UserError(f"{problem}: {remedy}")
 
@@ -256,16 +262,16 @@ def _trust_error(error: ssl.SSLCertVerificationError, folder: Path, host: str, p
     shown = f"the certificate of the server at {address_of(host, port)}"
     if error.verify_code in (_NOT_YET, _EXPIRED):
         # Only to say the date: nothing is believed, and nothing is sent.
-        anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-        data = _handshake(_as_grpc(anybody), host, port)
+        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        data = _handshake(_as_grpc(unverified), host, port)
         clock = "; or the clock of this machine is wrong"
         return (_problem_with_dates(data, shown) or f"{shown}: {error.verify_message}") + clock
     if error.verify_code in _NAMES:
         return f"{shown} is not for {host}: the server needs `fedkl keys ... --host {host}`"
     return (
         f"{shown} is not by the authority of {folder / 'ca.crt'} ({error.verify_message}): the "
-        "file is that of another federation, or somebody is in between"
+        "file is that of another federation, or the connection is intercepted"
     )
 
 
@@ -277,7 +283,7 @@ def _connect(host: str, port: int) -> socket.socket:
         passing = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
         raise (NotThereError if passing else UserError)(_unknown_host(host)) from error
     except ConnectionRefusedError as error:
-        raise NotThereError(f"nobody listens on {place}") from error
+        raise NotThereError(f"no server listens on {place}") from error
     except TimeoutError as error:
         raise NotThereError(f"{place} did not answer within {TIMEOUT:g} s") from error
     except OSError as error:

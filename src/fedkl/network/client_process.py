@@ -92,7 +92,8 @@ def ensure_running(place: Place, seconds: float = START_TIMEOUT) -> Path:
         NoAnswerError: the process did not come up.
     """
     private_folder(place.folder)
-    with _locked(place.folder / _START_LOCK):
+    lock = os.open(place.folder / _START_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    with locked(lock):
         if not is_listening(place.socket):
             _start(place, seconds)
     return place.socket
@@ -218,8 +219,8 @@ def _wait(place: Place, ready: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def locked(descriptor: int) -> Iterator[None]:
+    """Hold an exclusive lock on an open file or folder inside the block, and close it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedkl.core.errors import UserError
 from fedkl.io import files
-from fedkl.network.client_process import private_folder
+from fedkl.network.client_process import locked, private_folder
 
 MISSING = (
     "a federation over a network needs Flower and cryptography; install them with "
@@ -72,7 +71,8 @@ def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365)
         raise UserError(f"a certificate can be valid for 1 to {MAX_DAYS} days, not {days}")
     others = [_name(host) for host in hosts]
     private_folder(folder)
-    with _locked(folder):
+    # Against another process that makes keys there.
+    with locked(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)):
         files.remove_temporaries(folder)
         if (folder / "server.crt").exists():
             _check_names(folder / "server.crt", others)
@@ -397,14 +397,3 @@ def _create(path: Path, data: bytes, mode: int = _PUBLIC) -> None:
         finally:
             temporary.unlink(missing_ok=True)
         files.sync_directory(path.parent)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against another process that makes keys in it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -35,6 +35,10 @@ client's data, and never leaves it."""
 _REQUEST = "request"
 _FEDERATION = _NONCE = re.compile(r"[0-9a-f]{32}")
 _MAX_KEY_SIZE = 16
+R = TypeVar("R")
+_REPLY = "reply"
+GREETING = "greeting"
+ALGORITHM, WORLD = "algorithm", "world"
 
 
 class Spaces(NamedTuple):
@@ -215,11 +219,6 @@ def _key_data(header: Mapping[str, Any], name: str) -> Words:
     return np.asarray(words, np.uint32)
 
 
-R = TypeVar("R")
-
-_REPLY = "reply"
-
-
 class Reply(NamedTuple):
     """A client's answer to one request, whose identity it repeats."""
 
@@ -276,10 +275,6 @@ def result_of(reply: Reply, expected: R) -> R | Failure:
         return from_arrays(expected, reply.result)
     except ValueError as error:  # the message may hold a name that the sender chose
         return Failure(wire.one_line(str(error)))
-
-
-GREETING = "greeting"
-ALGORITHM, WORLD = "algorithm", "world"
 
 
 class Greeting(NamedTuple):

@@ -136,7 +136,7 @@ class Verifier(NamedTuple):
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ForgedError("it is signed by a key of another kind than a server's")
             if ExtendedKeyUsageOID.SERVER_AUTH not in usage:
-                raise ForgedError("it is signed by somebody who is not the server")
+                raise ForgedError("it is signed by a key that is not a server's")
             key.verify(signature, _signed(certificate, recipient, content), _HASH)
         except _WRONG as error:
             raise ForgedError("it is not signed by the server of this federation") from error

@@ -201,7 +201,7 @@ def _read(path: Path, make: Callable[[dict[str, Any]], R]) -> R | None:
     try:
         return make(strict_json.decode(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{path} is damaged; it is written again when somebody serves") from error
+        raise UserError(f"{path} is damaged; it is written again when the run is served") from error
 
 
 _KINDS: dict[str, tuple[type, ...]] = {

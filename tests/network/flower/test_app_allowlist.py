@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkl.network.flower import app_allowlist
+from fedkl.network.flower import app_allowlist, entry
 from fedkl.network.flower.app_allowlist import ForeignAppError, check
 from fedkl.network.flower.environment import flower_environment
 
@@ -127,7 +127,7 @@ def test_a_flower_that_would_not_ask_us_is_not_used(monkeypatch, command):
 
 
 def test_a_guarded_command_is_the_only_one_on_its_path(tmp_path):
-    folder = app_allowlist.write_command(tmp_path / "bin", "flwr-serverapp")
+    folder = entry.write_command(tmp_path / "bin", "flwr-serverapp")
     assert [path.name for path in folder.iterdir()] == ["flwr-serverapp"]
     environment = flower_environment(tmp_path) | {"PATH": str(folder)}
     done = subprocess.run(

@@ -67,7 +67,7 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     keys.make(tmp_path / "keys", 4)
     made = node(ca=Path("keys/ca.crt"), key=Path("keys/client-3.key"))
     assert not made.alive()
-    assert made.problem() is None
+    assert made.trouble() is None
     made.start()
     found = told(made)
     parent, folder, apps, *arguments = found["arguments"]
@@ -96,7 +96,7 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     assert verifier.content(Signer(tmp_path / "keys").sign(3, b"asked")) == b"asked"
     assert made.alive()
     assert made.connected()
-    assert made.problem() is None
+    assert made.trouble() is None
     assert made.log.stat().st_mode & 0o777 == 0o600
     made.stop()
     assert not Path(folder).exists()
@@ -142,7 +142,7 @@ def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
     made.start()
     first = told(made)["child"]
     until(lambda: not made.alive())
-    assert "does not know the key" in made.problem()
+    assert "does not know the key" in made.trouble().sentence
     assert made.trouble().passing
     assert not made.connected()
     assert runs(first)
@@ -152,7 +152,7 @@ def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
     until(lambda: not runs(first))
     told(made)
     assert made.connected()
-    assert made.problem() is None
+    assert made.trouble() is None
     os.kill(made._process.pid, signal.SIGKILL)
     until(lambda: not made.alive())
     assert made.trouble() == Trouble("Flower's SuperNode was ended by signal 9", True)

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import importlib
 import io
-import shlex
-import sys
 import tomllib
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
-
-from fedkl.io import files
 
 APP = Path(__file__).parent / "app" / "pyproject.toml"
 MAX_APP_BYTES = 1 << 20
@@ -87,23 +83,3 @@ def guard(command: str) -> None:
         return install(app, *arguments, **options)
 
     setattr(module, INSTALL, install_ours)
-
-
-def write_command(folder: Path, command: str) -> Path:
-    """Write a guarded command under its own name into a folder for PATH.
-
-    Flower finds commands that run apps by their bare names, also others than these
-    (`flwr-agentapp`, `flwr-simulation`): with this folder as all of PATH it finds no other.
-
-    Args:
-        folder: for the command; made if it is missing.
-        command: `flwr-serverapp` or `flwr-clientapp`.
-
-    Returns:
-        The folder.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = shlex.join([sys.executable, "-P", "-m", "fedkl.network.flower.entry", command])
-    script = f'#!/bin/sh\nexec {line} "$@"\n'
-    files.write_atomically(folder / command, script.encode(), 0o700)
-    return folder

@@ -126,11 +126,11 @@ class Flower:
         """
         self._fleet = fleet
         fleet.on_connected = self.status.connected
-        everybody, enough = range(self._settings.clients), self._settings.clients_per_round
-        there = self._with_reconnects(lambda: fleet.wait(everybody, enough, self._patience))
+        clients, enough = range(self._settings.clients), self._settings.clients_per_round
+        there = self._with_reconnects(lambda: fleet.wait(clients, enough, self._patience))
         self._require_quorum(there)
         # Otherwise the first round would be without clients that connect a moment later.
-        self._with_reconnects(lambda: fleet.settle(everybody))
+        self._with_reconnects(lambda: fleet.settle(clients))
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
@@ -266,8 +266,7 @@ class Flower:
             self._screen.line(f"waiting for clients: {len(there)} of {_names(clients)} connected")
             there = self._reachable.wait(clients, enough, self._patience)
         if len(there) < enough:
-            everybody = range(self._settings.clients)
-            self._require_quorum(self._reachable.wait(everybody, 0, 0))
+            self._require_quorum(self._reachable.wait(range(self._settings.clients), 0, 0))
         return there
 
     def _require_quorum(self, there: Mapping[int, int]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import ssl
 import sys
 import threading
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from fedkl.core.errors import UserError
 from fedkl.core.processes import die_with
+from fedkl.io import files
 from fedkl.network import keys
 from fedkl.network.flower import app_allowlist, secret
 
@@ -69,6 +71,26 @@ def load(name: str) -> Callable[[], object]:
     """Return the function of a command of Flower's."""
     (found,) = entry_points(group="console_scripts", name=name)
     return found.load()
+
+
+def write_command(folder: Path, command: str) -> Path:
+    """Write a guarded command under its own name into a folder for PATH.
+
+    Flower finds commands that run apps by their bare names, also others than these
+    (`flwr-agentapp`, `flwr-simulation`): with this folder as all of PATH it finds no other.
+
+    Args:
+        folder: for the command; made if it is missing.
+        command: `flwr-serverapp` or `flwr-clientapp`.
+
+    Returns:
+        The folder.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    line = shlex.join([*COMMAND, command])
+    script = f'#!/bin/sh\nexec {line} "$@"\n'
+    files.write_atomically(folder / command, script.encode(), 0o700)
+    return folder
 
 
 def register_keys(arguments: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from fedkl.io import files
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 POLL_INTERVAL = 0.05
 """Seconds between two polls for work of the process that starts apps."""
 
@@ -100,3 +102,8 @@ def start(
         )
     finally:
         os.close(output)
+
+
+def log_lines(text: str) -> list[str]:
+    """Return the lines of a log of Flower's, without colours, white space and empty lines."""
+    return [line for x in _COLOUR.sub("", text).splitlines() if (line := x.strip())]

@@ -111,8 +111,7 @@ class Fleet:
             The clients whose keys have changed, are new, or are gone.
         """
         before = {client: key for key, client in (self._owners or {}).items()}
-        everybody = before.keys() | keys.keys()
-        changed = sorted(c for c in everybody if before.get(c) != keys.get(c))
+        changed = sorted(c for c in before.keys() | keys.keys() if before.get(c) != keys.get(c))
         self._welcome -= {*changed}
         self._owners = {key: client for client, key in keys.items()}
         return changed

@@ -203,7 +203,7 @@ def _do(
         case "pull":
             return _pull(fetcher, asked.header["ids"])
         case other:
-            raise ValueError(f"nobody can {other}")
+            raise ValueError(f"the relay cannot {other}")
 
 
 def _nodes(grid: Grid) -> dict[str, Any]:

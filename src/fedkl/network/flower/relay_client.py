@@ -17,6 +17,8 @@ _LENGTH = struct.Struct(">Q")
 _WAKE_INTERVAL = 0.5
 """Seconds of a system call at most. Flower raises a signal in a thread when the parent is gone, and
 Python handles it only when the main thread is out of its system call."""
+ANSWER_TIMEOUT = 120.0
+"""Seconds for the relay to answer a request."""
 
 
 class Frame(NamedTuple):
@@ -83,10 +85,6 @@ def _exactly(connection: socket.socket, length: int, waiting: Callable[[], None]
             raise EOFError
         data += part
     return bytes(data)
-
-
-ANSWER_TIMEOUT = 120.0
-"""Seconds for the relay to answer a request."""
 
 
 class LostError(Exception):

@@ -29,14 +29,22 @@ from fedkl.io import files
 from fedkl.network import MAX_MESSAGE_BYTES, client_process, sockets
 from fedkl.network.checks import address_of, parse_address
 from fedkl.network.flower import api_guard, entry, relay_client, secret
-from fedkl.network.flower.app_allowlist import write_command
-from fedkl.network.flower.environment import Scratch, flower_environment, start
+from fedkl.network.flower.environment import Scratch, flower_environment, log_lines, start
 from fedkl.network.flower.relay_client import RelayClient
 from fedkl.network.wire import one_line
 
 APP = Path(__file__).parent / "app"
 START_TIMEOUT = 60.0
 """Seconds for each step of the start."""
+STOP_TIMEOUT = 8.0
+"""Seconds for a process to end by itself."""
+_LINK, _EXEC = "superlink", "superexec"
+_WRONG = re.compile(r"(\S+ )?(ERROR|CRITICAL)\b|[\w.]*(Error|Exception)\b|error:")
+"""An error in a log: its level, with or without a time before it, or the last line of a traceback.
+Names of loggers have the word, too."""
+_LOG_LINES = 2
+"""Lines of a log in a message."""
+_WILDCARDS = ("0.0.0.0", "::", "")
 
 
 class SuperLinkConnection:
@@ -188,18 +196,6 @@ def _reason(result: Mapping[str, object], said: str) -> str:
     return str(result.get("error-message") or " ".join(said.split())[-300:])
 
 
-STOP_TIMEOUT = 8.0
-"""Seconds for a process to end by itself."""
-_LINK, _EXEC = "superlink", "superexec"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_WRONG = re.compile(r"(\S+ )?(ERROR|CRITICAL)\b|[\w.]*(Error|Exception)\b|error:")
-"""An error in a log: its level, with or without a time before it, or the last line of a traceback.
-Names of loggers have the word, too."""
-_LOG_LINES = 2
-"""Lines of a log in a message."""
-_WILDCARDS = ("0.0.0.0", "::", "")
-
-
 class SuperLink(SuperLinkConnection):
     """A SuperLink that this process runs. `connect` starts it, also again; `stop` ends it."""
 
@@ -277,7 +273,7 @@ class SuperLink(SuperLinkConnection):
         self._run(_LINK, [entry.SERVER, *link, *shared], environment)
         self._wait()
         # All that it finds to start is our own app.
-        path = write_command(self._scratch.path / "commands", "flwr-serverapp")
+        path = entry.write_command(self._scratch.path / "commands", "flwr-serverapp")
         only = environment | {"PATH": str(path)}
         self._run(_EXEC, ["flower-superexec", *starter, *shared], only)
 
@@ -350,11 +346,10 @@ class SuperLink(SuperLinkConnection):
 
     def _log_excerpt(self, name: str) -> str:
         """Return the last errors in a log, or else its last lines."""
-        text = _COLOURS.sub("", self._log(name).read_text(encoding="utf-8", errors="replace"))
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = log_lines(self._log(name).read_text(encoding="utf-8", errors="replace"))
         wrong = [line for line in lines if _WRONG.match(line)]
-        told = " | ".join(one_line(line) for line in (wrong or lines)[-_LOG_LINES:])
-        return f"{name}.log ends with: {told or 'nothing'}"
+        last = " | ".join(one_line(line) for line in (wrong or lines)[-_LOG_LINES:])
+        return f"{name}.log ends with: {last or 'nothing'}"
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"

@@ -9,22 +9,20 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkl.network import client_process
+from fedkl.network import checks, client_process
 from fedkl.network.client_process import Place
 from fedkl.network.flower import secret, shim, zygote
-from fedkl.network.flower.environment import Scratch, flower_environment, start
+from fedkl.network.flower.environment import Scratch, flower_environment, log_lines, start
 from fedkl.network.flower.launch import FORKED, REFUSED
 from fedkl.network.flower.place_file import VARIABLE, write_place
 from fedkl.network.signatures import Verifier
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LEVEL = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:\s*")
 _CONNECTED = ("SuperNode ID: ", "Connection successful after")
 _LOST = ("Connection attempt failed, retrying",)
@@ -45,6 +43,12 @@ _FINAL = (
 
 _TAIL = 1 << 16
 _LONGEST_WORDS = max(len(words) for words in _CONNECTED + _LOST) - 1
+LOG = "supernode.log"
+STOP_TIMEOUT = 6.0
+"""Seconds for it to sign off from the server; otherwise its key counts as connected for most of a
+minute."""
+_LOOPBACK = "127.0.0.1"
+_LAUNCH = (sys.executable, "-P", "-m", "fedkl.network.flower.launch")
 
 
 class Trouble(NamedTuple):
@@ -128,17 +132,9 @@ def _last(log: str, words: tuple[str, ...]) -> int:
 
 
 def _last_line(log: str) -> str:
-    lines = (_LEVEL.sub("", _COLOUR.sub("", line)).strip() for line in log.splitlines())
-    said = [line for line in lines if line and not line.startswith("For more information")]
-    return said[-1] if said else "it said nothing"
-
-
-LOG = "supernode.log"
-STOP_TIMEOUT = 6.0
-"""Seconds for it to sign off from the server; otherwise its key counts as connected for most of a
-minute."""
-_LOOPBACK = "127.0.0.1"
-_LAUNCH = (sys.executable, "-P", "-m", "fedkl.network.flower.launch")
+    lines = (_LEVEL.sub("", line) for line in reversed(log_lines(log)))
+    found = (line for line in lines if line and not line.startswith("For more information"))
+    return next(found, "it said nothing")
 
 
 class SuperNode:
@@ -183,7 +179,8 @@ class SuperNode:
         environment[shim.FULL_PATH] = environment["PATH"]
         environment["PATH"] = str(zygote.write_shims(scratch, FORKED, REFUSED))
         environment[VARIABLE] = str(scratch / "place.json")
-        port = _free_port()
+        # If another process takes it first, the SuperNode ends at once.
+        port = str(checks.free_port(_LOOPBACK))
         environment |= secret.make(scratch / "secret", f"{_LOOPBACK}:{port}")
         self._said = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
         apps = self._folder / zygote.LOG
@@ -203,11 +200,6 @@ class SuperNode:
         if self._process is None or self._said is None:
             return None
         return self._said.trouble(self._code())
-
-    def problem(self) -> str | None:
-        """Return its problem in a sentence; None: the log shows none."""
-        trouble = self.trouble()
-        return trouble.sentence if trouble else None
 
     def refusal(self) -> str | None:
         """Return the reason why the client cannot take part; None: none is known."""
@@ -274,10 +266,3 @@ class SuperNode:
         if self._key is not None:
             arguments += ["--auth-supernode-private-key", str(self._key.resolve())]
         return arguments
-
-
-def _free_port() -> str:
-    """Return a free port; if another process takes it first, the SuperNode ends at once."""
-    with socket.socket() as listener:
-        listener.bind((_LOOPBACK, 0))
-        return str(listener.getsockname()[1])

@@ -26,6 +26,8 @@ NOTIFY_TIMEOUT = 10.0
 """Seconds for a client's last answer to reach the server."""
 PAUSE, LONG_PAUSE = 3.0, 30.0
 """Seconds before a restart: at first, and after `CONNECT_TIMEOUT` without a connection."""
+POLL_INTERVAL = 0.5
+"""Seconds between two polls of the local clients."""
 
 
 class Supervisor:
@@ -123,7 +125,7 @@ class Supervisor:
     def _lost(self, now: float) -> None:
         """Handle a SuperNode that is not connected, yet or any more."""
         trouble = self._node.trouble()
-        why = trouble.sentence if trouble else "nobody knows why yet"
+        why = trouble.sentence if trouble else "the reason is not known yet"
         if self._connected:
             self._connected, self._since, self._log_excerpt = False, now, why
             self._changed = time.time()
@@ -141,10 +143,6 @@ class Supervisor:
 
     def _sentence(self, why: str) -> str:
         return f"cannot join {self._node.address}: {why} (see {self._node.log})"
-
-
-POLL_INTERVAL = 0.5
-"""Seconds between two polls of the local clients."""
 
 
 class LocalClients:

@@ -32,6 +32,8 @@ from fedkl.network.ray.nodes import require_versions
 from fedkl.server.setup import first_states, params_of, task_of
 from fedkl.worlds.base import SharedWorld
 
+_LAPACK = "OPENBLAS_NUM_THREADS"
+
 
 class Plugin(NamedTuple):
     """A plugin as it is sent."""
@@ -84,9 +86,6 @@ def _write_plugin(plugin: Plugin) -> Path:
         if not path.is_file() or path.read_bytes() != plugin.text:
             write_atomically(path, plugin.text)
     return path
-
-
-_LAPACK = "OPENBLAS_NUM_THREADS"
 
 
 class JaxSettings(NamedTuple):

@@ -250,12 +250,12 @@ def _identity(address: str, insecure: bool) -> dict[str, str]:
     stranger = {"RAY_AUTH_MODE": "disabled"}
     match ask(address, stranger):
         case Access.SILENT:
-            raise UserError(f"whoever listens at {address} does not answer like a Ray cluster")
+            raise UserError(f"the process at {address} does not answer like a Ray cluster")
         case Access.ADMITTED if insecure:
             return stranger
         case Access.ADMITTED:
             raise UserError(
-                f"the Ray cluster at {address} has no token: whoever reaches it can run any code "
+                f"the Ray cluster at {address} has no token: any user who reaches it can run code "
                 "on it; start it with RAY_AUTH_MODE=token, or say --insecure-ray"
             )
     given = {name: x for name in _TOKEN_VARIABLES if (x := os.environ.get(name))}
