@@ -115,9 +115,9 @@ class Attacked:
         )
         return private, private.public_key()
 
-    def asked(self, parcel):
+    def asked(self, message):
         """What a client says to something that is said in the server's name."""
-        (id,) = self.fleet.push([parcel])
+        (id,) = self.fleet.push([message])
         (answer,) = until(lambda: list(self.fleet.pull({id: 1 << 20})))
         return answer.content
 

@@ -18,10 +18,10 @@ def test_a_superlink_that_was_started_again_is_told_the_keys_again(tmp_path, mon
         return ""
 
     monkeypatch.setattr(link, "_flower", flower)
-    carrier = RelayClient(socket.socket(), lambda: None)
-    monkeypatch.setattr(link, "_relay", lambda: carrier)
+    transport = RelayClient(socket.socket(), lambda: None)
+    monkeypatch.setattr(link, "_relay", lambda: transport)
     link.connect()
     link.connect()
-    carrier.close()
+    transport.close()
     link.stop()
     assert registered == [["client-0", "client-1"]] * 2

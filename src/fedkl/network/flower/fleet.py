@@ -36,7 +36,7 @@ FAREWELL_TIMEOUT = 10.0
 class SentGreeting(NamedTuple):
     """A greeting for a node that has connected."""
 
-    parcel: NodeMessage
+    message: NodeMessage
     nonce: str
     """The answer must repeat it."""
 
@@ -123,9 +123,9 @@ class Fleet:
         self._transport = self._connect()
         self.wait(self._there, len(self._there), RECONNECT_TIMEOUT)
 
-    def push(self, parcels: list[NodeMessage]) -> list[str]:
+    def push(self, messages: list[NodeMessage]) -> list[str]:
         """As `Transport.push`."""
-        return self._transport.push(parcels)
+        return self._transport.push(messages)
 
     def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
         """As `Transport.pull`."""
@@ -181,7 +181,9 @@ class Fleet:
         found = self.connected().items()
         keys = self._owners is not None
         said = [self._greet(node, client if keys else None, over=True) for client, node in found]
-        waiting = set(self._transport.push([greeted.parcel for greeted in said])) if said else set()
+        waiting = (
+            set(self._transport.push([greeted.message for greeted in said])) if said else set()
+        )
         end = time.monotonic() + FAREWELL_TIMEOUT
         while waiting and time.monotonic() < end:
             waiting -= {
@@ -205,7 +207,7 @@ class Fleet:
             for n, status in self._statuses.items()
             if status.client is None and now > status.since + GREETING_RETRY
         }
-        waiting = {greeted.parcel.node for greeted in self._greetings.values()}
+        waiting = {greeted.message.node for greeted in self._greetings.values()}
         known = ({*self._statuses} - lost) | waiting
         whose = self._owners_by_node(nodes)
         if new := [self._greet(node, whose[node]) for node in whose if node not in known]:
@@ -214,9 +216,9 @@ class Fleet:
             return
         for answer in self._transport.pull(dict.fromkeys(self._greetings, MAX_REPLY_BYTES)):
             greeted = self._greetings.pop(answer.id, None)
-            if greeted is None or answer.node not in (greeted.parcel.node, None):
+            if greeted is None or answer.node not in (greeted.message.node, None):
                 continue
-            node = greeted.parcel.node
+            node = greeted.message.node
             status, before = _status_from(answer, greeted.nonce, now), self._statuses.get(node)
             self._statuses[node] = status
             if status.reason and (before is None or before.reason != status.reason):
@@ -234,7 +236,7 @@ class Fleet:
             self._notify(f"{who} cannot take part: {status.reason}; no more is said of it")
 
     def _send(self, greetings: list[SentGreeting]) -> None:
-        ids = self._transport.push([greeted.parcel for greeted in greetings])
+        ids = self._transport.push([greeted.message for greeted in greetings])
         self._greetings |= dict(zip(ids, greetings, strict=True))
 
     def _owners_by_node(self, nodes: Mapping[int, bytes]) -> Mapping[int, int | None]:

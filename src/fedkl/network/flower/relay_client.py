@@ -120,7 +120,7 @@ class Transport(Protocol):
     def nodes(self) -> dict[int, bytes]:
         """Return the connected nodes, and the public key of each (PEM)."""
 
-    def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
+    def push(self, messages: Sequence[NodeMessage]) -> list[str]:
         """Send messages; return the id of each, empty for one that cannot be sent."""
 
     def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
@@ -149,10 +149,10 @@ class RelayClient:
         """Return the connected nodes, and the public key of each (PEM)."""
         return {node: key.encode() for node, key in self._ask({"do": "nodes"}).header["nodes"]}
 
-    def push(self, parcels: Sequence[NodeMessage]) -> list[str]:
+    def push(self, messages: Sequence[NodeMessage]) -> list[str]:
         """Send messages; return the id of each, empty for one that cannot be sent."""
-        asked = {"do": "push", "to": [(parcel.node, parcel.seconds) for parcel in parcels]}
-        return self._ask(asked, [parcel.blob for parcel in parcels]).header["ids"]
+        asked = {"do": "push", "to": [(message.node, message.seconds) for message in messages]}
+        return self._ask(asked, [message.blob for message in messages]).header["ids"]
 
     def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
         """Return the answers that have arrived, if they are small enough."""
