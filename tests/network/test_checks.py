@@ -303,7 +303,7 @@ def test_what_does_not_speak_tls_is_named(folder, says):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(folder, monkeypatch):
-    monkeypatch.setattr(checks, "PATIENCE", 0.2)
+    monkeypatch.setattr(checks, "TIMEOUT", 0.2)
     over = threading.Event()
     with listening(lambda _: over.wait(5)) as port:
         with pytest.raises(UserError, match="does not speak TLS"):

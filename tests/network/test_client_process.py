@@ -55,9 +55,10 @@ def test_whoever_only_hands_bytes_on_imports_nothing_large():
 def test_a_process_that_hangs_is_killed(tmp_path):
     """It holds the lock, and does not listen to SIGTERM."""
     code = (
-        "import signal, sys, time\nfrom pathlib import Path\nfrom fedkl.network import asking\n"
+        "import signal, sys, time\nfrom pathlib import Path\n"
+        "from fedkl.network import client_process\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f"kept = asking.claim(Path({str(tmp_path / '0')!r}))\nprint('there', flush=True)\n"
+        f"kept = client_process.claim(Path({str(tmp_path / '0')!r}))\nprint('there', flush=True)\n"
         "time.sleep(60)"
     )
     (tmp_path / "0").mkdir(mode=0o700)

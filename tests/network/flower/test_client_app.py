@@ -24,10 +24,10 @@ from fedkl.network.signatures import Signer, Verifier
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from fedkl.network import asking, keys, sockets
+from fedkl.network import client_process, keys, sockets
 folder = Path(sys.argv[1])
-kept = asking.claim(folder)
-listener = sockets.listen(folder / asking.SOCKET)
+kept = client_process.claim(folder)
+listener = sockets.listen(folder / client_process.SOCKET)
 print("there", flush=True)
 connection, _ = listener.accept()
 if sys.argv[2] == "hang":

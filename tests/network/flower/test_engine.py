@@ -1,4 +1,4 @@
-"""The server's engine, with clients that answer by bytes and a transport under the test's control."""
+"""The server's engine, with clients that answer by bytes and a transport of the test's own."""
 
 import jax
 import numpy as np

@@ -14,7 +14,7 @@ def test_a_superlink_that_was_started_again_is_told_the_keys_again(tmp_path, mon
     registered = []
 
     def flower(command, seconds):
-        registered.append([argument.partition("=")[0] for argument in command[4:]])
+        registered.append([argument.partition("=")[0] for argument in command[5:]])
         return ""
 
     monkeypatch.setattr(link, "_flower", flower)

@@ -126,8 +126,8 @@ def test_the_resident_process_ends_with_it(node):
     made = node()
     folder = made.place.folder
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom fedkl.network import asking\n"
-        "kept = asking.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(600)"
+        "import sys, time\nfrom pathlib import Path\nfrom fedkl.network import client_process\n"
+        "kept = client_process.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as resident:

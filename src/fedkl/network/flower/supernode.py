@@ -156,7 +156,7 @@ class SuperNode:
         self._scratch = Scratch()
         self._ca, self._key = ca, key
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: NodeLog | None = None
+        self._node_log: NodeLog | None = None
 
     @property
     def log(self) -> Path:
@@ -182,7 +182,7 @@ class SuperNode:
         # If another process takes it first, the SuperNode ends at once.
         port = str(checks.free_port(_LOOPBACK))
         environment |= secret.make(scratch / "secret", f"{_LOOPBACK}:{port}")
-        self._said = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
+        self._node_log = NodeLog(self.log, self.log.stat().st_size if self.log.exists() else 0)
         apps = self._folder / zygote.LOG
         command = [*_LAUNCH, str(os.getpid()), str(scratch), str(apps), *self._arguments(port)]
         self._process = start(command, self.log, scratch, environment)
@@ -193,13 +193,13 @@ class SuperNode:
 
     def connected(self) -> bool:
         """Return True if it runs, and the server answered last."""
-        return self._said is not None and self.alive() and bool(self._said.connected())
+        return self._node_log is not None and self.alive() and bool(self._node_log.connected())
 
     def trouble(self) -> Trouble | None:
         """Return its problem, or None."""
-        if self._process is None or self._said is None:
+        if self._process is None or self._node_log is None:
             return None
-        return self._said.trouble(self._code())
+        return self._node_log.trouble(self._code())
 
     def refusal(self) -> str | None:
         """Return the reason why the client cannot take part; None: none is known."""
@@ -214,7 +214,7 @@ class SuperNode:
 
     def answered(self) -> bool:
         """Return True if all requests of the server are answered, or cannot be any more."""
-        return self._said is None or not self.connected() or self._said.answered()
+        return self._node_log is None or not self.connected() or self._node_log.answered()
 
     def stop(self) -> None:
         """Stop it, all that it started, and the client's resident process."""

@@ -46,7 +46,7 @@ class Supervisor:
         """Time at which it was started or lost."""
         self._again: float | None = None
         """Time at which it will be started again."""
-        self._log_excerpt = ""
+        self._last_reason = ""
         self._refused: float | None = None
         """Time at which it was refused."""
         self._written = -math.inf
@@ -120,14 +120,14 @@ class Supervisor:
         if not self._connected:
             self._notify(f"connected{' again' * self._was_connected} to {self._node.address}")
             self._changed = time.time()
-        self._connected, self._was_connected, self._log_excerpt = True, True, ""
+        self._connected, self._was_connected, self._last_reason = True, True, ""
 
     def _lost(self, now: float) -> None:
         """Handle a SuperNode that is not connected, yet or any more."""
         trouble = self._node.trouble()
         why = trouble.sentence if trouble else "the reason is not known yet"
         if self._connected:
-            self._connected, self._since, self._log_excerpt = False, now, why
+            self._connected, self._since, self._last_reason = False, now, why
             self._changed = time.time()
             self._notify(f"lost the connection to {self._node.address}: {why}; trying again")
         if trouble is None:
@@ -137,8 +137,8 @@ class Supervisor:
                 raise UserError(self._sentence(why))
             if now > self._since + CONNECT_TIMEOUT:
                 raise UserError(self._sentence(f"{why}, for {CONNECT_TIMEOUT:g} s"))
-        if why != self._log_excerpt:
-            self._log_excerpt = why
+        if why != self._last_reason:
+            self._last_reason = why
             self._notify(f"{why}; trying again")
 
     def _sentence(self, why: str) -> str:
