@@ -220,7 +220,7 @@ def _fields(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it has not.
     """
     fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
-    if table.keys() != fields.keys():
+    if not isinstance(table, dict) or table.keys() != fields.keys():
         raise ValueError("it has other entries")
     for name, hint in fields.items():
         value, bare = table[name], hint.removesuffix(" | None")
