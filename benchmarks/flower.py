@@ -39,12 +39,12 @@ try:
 except UserError as error:
     raise SystemExit(str(error)) from error
 
-from fedkl.network.flower.carrier import Answer, Carrier, Parcel
 from fedkl.network.flower.engine import Flower, Screen
-from fedkl.network.flower.environment import surroundings
+from fedkl.network.flower.environment import flower_environment
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.relay_client import NodeAnswer, NodeMessage, Transport
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 
@@ -75,36 +75,36 @@ def in_process(config: Config, rounds: int) -> list[float]:
 
 
 class Timed:
-    """A carrier that remembers when it was asked."""
+    """A transport that remembers when it was asked."""
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self.push_begins = self.push_ends = self.last_answer = 0.0
 
     def nodes(self) -> dict[int, bytes]:
-        return self._carrier.nodes()
+        return self._transport.nodes()
 
-    def push(self, parcels: Sequence[Parcel]) -> list[str]:
+    def push(self, messages: Sequence[NodeMessage]) -> list[str]:
         self.push_begins = time.perf_counter()
-        ids = self._carrier.push(parcels)
+        ids = self._transport.push(messages)
         self.push_ends = time.perf_counter()
         return ids
 
-    def pull(self, ids: Mapping[str, int]) -> list[Answer]:
-        answers = self._carrier.pull(ids)
+    def pull(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
+        answers = self._transport.pull(ids)
         if answers:
             self.last_answer = time.perf_counter()
         return answers
 
     def close(self) -> None:
-        self._carrier.close()
+        self._transport.close()
 
 
 def over_network(config: Config, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round with warm clients on loopback, with TLS and keys, part by part."""
     names = ("round", "round_cpu", "before", "push", "waiting", "after", "empty_message")
     parts: dict[str, list[float]] = {name: [] for name in names}
-    with served(config) as (federation, fleet, carrier, signer):
+    with served(config) as (federation, fleet, transport, signer):
         federation.run_round()
         for _ in range(rounds):
             cpu, begins = tree_cpu(), time.perf_counter()
@@ -113,7 +113,7 @@ def over_network(config: Config, rounds: int) -> dict[str, list[float]]:
             parts["round_cpu"].append(tree_cpu() - cpu)
             assert not record["rejected"], record["rejected"]
             moments = (
-                begins, carrier.push_begins, carrier.push_ends, carrier.last_answer, ends,
+                begins, transport.push_begins, transport.push_ends, transport.last_answer, ends,
             )  # fmt: skip
             parts["round"].append(record["seconds"])
             for i, name in enumerate(("before", "push", "waiting", "after")):
@@ -132,11 +132,11 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed, Signer]]:
         keys.make(folder / "keys", clients)
         link = SuperLink(folder, HOST, _free_port(), folder / "keys")
         stack.callback(link.stop)
-        carriers: list[Timed] = []
+        transports: list[Timed] = []
 
         def connect() -> Timed:
-            carriers.append(Timed(link.connect()))
-            return carriers[-1]
+            transports.append(Timed(link.connect()))
+            return transports[-1]
 
         screen = Screen(lambda line: None, lambda text: None)
         engine = Flower(config, new_federation(), PATIENCE, screen)
@@ -150,15 +150,15 @@ def served(config: Config) -> Iterator[tuple[Federation, Fleet, Timed, Signer]]:
         stack.callback(local.stop)
         local.start()
         engine.start(fleet)
-        yield Federation(config, engine), fleet, carriers[-1], engine.signer
+        yield Federation(config, engine), fleet, transports[-1], engine.signer
 
 
 def _there_and_back(fleet: Fleet, signer: Signer) -> float:
     """Seconds until each client has answered a message that asks for nothing."""
     nodes = fleet.connected().items()
     begins = time.perf_counter()
-    parcels = [Parcel(node, signer.sign(client, b""), PATIENCE) for client, node in nodes]
-    waiting = set(fleet.push(parcels))
+    messages = [NodeMessage(node, signer.sign(client, b""), PATIENCE) for client, node in nodes]
+    waiting = set(fleet.push(messages))
     while waiting:
         waiting -= {answer.id for answer in fleet.pull(dict.fromkeys(waiting, 0))}
         time.sleep(0.05)
@@ -205,7 +205,7 @@ def plain(preset: str, settings: dict[str, Any], rounds: int) -> list[float]:
         connection = {"address": f"{HOST}:{port}", "insecure": True}
         told = {"superlink": {"default": "here", "here": connection}}
         (folder / "config.toml").write_text(tomli_w.dumps(told), encoding="utf-8")
-        environment = surroundings(folder) | {
+        environment = flower_environment(folder) | {
             "JAX_COMPILATION_CACHE_DIR": str(cache_folder()),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -26,7 +26,7 @@ import fedkl
 from fedkl import Federation
 from fedkl.config.config import Config, parse_assignment
 from fedkl.io.compilation import enable_cache
-from fedkl.network.ray.connection import Where, connected
+from fedkl.network.ray.connection import RaySettings, connected
 from fedkl.network.ray.engine import Ray
 
 ACTORS = 2
@@ -201,7 +201,7 @@ def main() -> None:
     options = parser.parse_args()
     enable_cache()
     if options.only is not None:
-        with connected(Where(actors=ACTORS)):
+        with connected(RaySettings(actors=ACTORS)):
             print(json.dumps(large(options.only, options.rounds)))
         return
     settings = REACHER | dict(map(parse_assignment, options.set))
@@ -210,7 +210,7 @@ def main() -> None:
         "settings": {"preset": options.preset, **settings},
         "actors": ACTORS,
     }
-    with connected(Where(actors=ACTORS)):
+    with connected(RaySettings(actors=ACTORS)):
         reacher = fedkl.preset(options.preset, "fedkl", 0, settings)
         result["reacher"] = side_by_side(reacher, options.pairs)
         short = fedkl.preset("probe-point", "fedkl", 0, SHORT)

@@ -6,8 +6,8 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkl.network.client import NetworkClient
 from fedkl.network.messages import read_request
-from fedkl.network.resident import Resident
 
 app = ClientApp()
 
@@ -17,7 +17,7 @@ def query(message: Message, context: Context) -> Message:
     """Answers a request; what the client keeps for itself is in a folder that no message has."""
     data: Any = message.content["work"]["blob"]
     folder = Path(str(context.node_config.get("state", "fedkl-states"))) / str(context.node_id)
-    resident = Resident(folder.absolute(), read_request(data).client)
+    resident = NetworkClient(folder.absolute(), read_request(data).client)
     try:
         answer = ConfigRecord({"blob": resident.answer(data)})
     finally:

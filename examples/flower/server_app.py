@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import fedkl
 from fedkl.engines import Failure, Job
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import new_federation, new_nonce, new_turn
 
 app = ServerApp()
@@ -28,8 +28,8 @@ class OverGrid:
     def run(
         self, work: Any, model: Any, jobs: Sequence[Job], key: Any
     ) -> Generator[tuple[int, Any], None, None]:
-        at, end = Moment(jobs[0].round, new_turn(0), 0, new_nonce()), time.time() + self.deadline
-        waiting: dict[str, Job] = {}
+        at = RequestStamp(jobs[0].round, new_turn(0), 0, new_nonce())
+        end, waiting = time.time() + self.deadline, dict[str, Job]()
         for job in jobs:
             request = ConfigRecord({"blob": self.exchange.request(work, model, job, key, at)})
             message = Message(RecordDict({"work": request}), self.nodes[job.client], "query")

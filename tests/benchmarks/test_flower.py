@@ -33,23 +33,23 @@ def test_the_first_round_does_not_count(flower: ModuleType, tmp_path: Path) -> N
     assert flower._rounds_in(tmp_path / "log", 2) == [2.5, 3.5]
 
 
-def test_a_carrier_remembers_when_the_last_answer_came(flower: ModuleType) -> None:
-    class Carrier:
+def test_a_transport_remembers_when_the_last_answer_came(flower: ModuleType) -> None:
+    class Transport:
         answers: Sequence[str] = ()
 
-        def push(self, parcels: Sequence[str]) -> list[str]:
-            return list(parcels)
+        def push(self, messages: Sequence[str]) -> list[str]:
+            return list(messages)
 
         def pull(self, ids: Sequence[str]) -> Sequence[str]:
             return self.answers
 
-    carrier = Carrier()
-    timed = flower.Timed(carrier)
+    transport = Transport()
+    timed = flower.Timed(transport)
     assert timed.push(["a"]) == ["a"]
     assert 0 < timed.push_begins <= timed.push_ends
     timed.pull(["a"])
     assert timed.last_answer == 0.0
-    carrier.answers = ["b"]
+    transport.answers = ["b"]
     assert timed.pull(["a"]) == ["b"]
     assert timed.last_answer >= timed.push_ends
 

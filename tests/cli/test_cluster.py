@@ -19,7 +19,7 @@ from fedkl.cli import cluster as options
 from fedkl.config.config import preset
 from fedkl.experiments.ray_runs import OnRay
 from fedkl.network.ray import connection
-from fedkl.network.ray.connection import Cluster, Where
+from fedkl.network.ray.connection import Cluster, RaySettings
 from fedkl.network.ray.nodes import Node
 from fedkl.training.directory import RunDirectory
 
@@ -119,13 +119,13 @@ class Nowhere:
 @pytest.mark.parametrize(
     ("given", "where", "actors"),
     [
-        (["--engine", "ray"], Where(None, False, None), 3),
-        (["--ray"], Where(None, False, None), 3),
-        (["--engine", "ray", "--actors", "2"], Where(None, False, 2), 2),
-        (["--ray", "head:6379"], Where("head:6379", False, None), 3),
+        (["--engine", "ray"], RaySettings(None, False, None), 3),
+        (["--ray"], RaySettings(None, False, None), 3),
+        (["--engine", "ray", "--actors", "2"], RaySettings(None, False, 2), 2),
+        (["--ray", "head:6379"], RaySettings("head:6379", False, None), 3),
         (
             ["--engine", "ray", "--ray", "head:6379", "--insecure-ray", "--actors", "1"],
-            Where("head:6379", True, 1),
+            RaySettings("head:6379", True, 1),
             1,
         ),
     ],
@@ -148,7 +148,7 @@ def test_a_comparison_is_trained_on_the_cluster_that_it_names(monkeypatch):
     given = [*COMPARE, "--ray", "head:6379", "--run", "x"]
     with options.place(parser().parse_args(given)) as place:
         assert isinstance(place, OnRay)
-    assert there.wanted == [Where("head:6379", False, None)]
+    assert there.wanted == [RaySettings("head:6379", False, None)]
 
 
 def test_without_options_for_ray_nobody_is_connected(monkeypatch):

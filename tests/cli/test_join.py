@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 
 from fedkl.config import config
 from fedkl.network import client_process, keys
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import new_federation
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -131,7 +131,7 @@ def test_nobody_there_is_said(capsys, folder, options):
     options = [*options, folder] if options == ["--keys"] else options
     where = f"127.0.0.1:{free_port()}"
     code, _, err = call(capsys, "join", where, "--client", 0, "--wait", 0, *options)
-    assert (code, err) == (2, f"fedkl: nobody listens on {where}\n")
+    assert (code, err) == (2, f"fedkl: no server listens on {where}\n")
 
 
 @pytest.mark.parametrize("wait", [-1, "nan", "inf"])
@@ -143,7 +143,9 @@ def test_seconds_to_wait_are_a_number(capsys, folder, address, wait):
 def test_a_server_that_is_not_up_yet_is_waited_for(joined):
     port = free_port()
     process = joined(CONNECTED, f"127.0.0.1:{port}", "--client", "0", "--insecure-network")
-    waiting = rf"fedkl: {TIME} client 0: nobody listens on 127\.0\.0\.1:{port}; waiting for 300 s\n"
+    waiting = (
+        rf"fedkl: {TIME} client 0: no server listens on 127\.0\.0\.1:{port}; waiting for 300 s\n"
+    )
     assert re.fullmatch(waiting, process.stderr.readline())
     with socket.create_server(("127.0.0.1", port)):
         assert "client 0: connected to" in process.stderr.readline()
@@ -183,7 +185,7 @@ def test_a_signal_ends_all_of_it(tmp_path, joined, address, number, code):
     line = rf"fedkl: {TIME} client 4: connected to {address}\n"
     assert re.fullmatch(line, process.stderr.readline())
     state = tmp_path / "fedkl-client-4"
-    worker = client_process.alive(state / "4")
+    worker = client_process.running_pid(state / "4")
     assert worker
     assert group_of(state / "flower")
     process.send_signal(number)
@@ -210,18 +212,19 @@ def test_a_client_runs_once_and_what_is_hopeless_is_given_up(tmp_path, joined, a
         f"fedkl: cannot join {address}: the server's certificate is by another authority than "
         f"ours (see {tmp_path}/another/flower/supernode.log)\n"
     )
-    assert client_process.alive(tmp_path / "another" / "0") is None
+    assert client_process.running_pid(tmp_path / "another" / "0") is None
 
 
 GREETED = """
 import json, os, time
 from pathlib import Path
-from fedkl.network import asking
+from fedkl.network import client_process
 print("SuperNode ID: 1", flush=True)
 place = json.loads(Path(os.environ["FEDKL_PLACE"]).read_text())
 folder = Path(place["directory"]) / str(place["client"])
 greeting = (folder.parent.parent / "greeting").read_bytes()
-asking.deliver(asking.Place(folder.parent, place["client"], watch=place["watch"]), greeting, 600)
+client = client_process.Place(folder.parent, place["client"], watch=place["watch"])
+client_process.deliver(client, greeting, 600)
 time.sleep(600)
 """
 
@@ -230,24 +233,26 @@ def test_a_client_that_the_server_has_no_place_for_ends_with_code_2_and_one_sent
     tmp_path, joined, address
 ):
     chosen = config.preset("probe-point", set={"federation.clients": 4})
-    greeting = Exchange(chosen, new_federation()).greeting(None, Moment(0, 1, 0, "0" * 32))
+    greeting = Exchange(chosen, new_federation()).greeting(None, RequestStamp(0, 1, 0, "0" * 32))
     (tmp_path / "greeting").write_bytes(greeting)
     process = joined(GREETED, address, "--client", "9", "--insecure-network")
     assert process.wait(PATIENCE) == 2
     assert process.stderr.read().splitlines()[-1] == (
         f"fedkl: cannot take part in what {address} trains: client 9 is not one of 0 to 3"
     )
-    assert client_process.alive(tmp_path / "fedkl-client-9" / "9") is None
+    assert client_process.running_pid(tmp_path / "fedkl-client-9" / "9") is None
 
 
 def test_a_client_that_is_wanted_once_ends_when_the_run_is_over(tmp_path, joined, address):
     chosen = config.preset("probe-point", set={"federation.clients": 4})
-    over = Exchange(chosen, new_federation()).greeting(None, Moment(0, 1, 0, "0" * 32), over=True)
+    over = Exchange(chosen, new_federation()).greeting(
+        None, RequestStamp(0, 1, 0, "0" * 32), over=True
+    )
     (tmp_path / "greeting").write_bytes(over)
     process = joined(GREETED, address, "--client", "1", "--insecure-network", "--once")
     assert process.wait(PATIENCE) == 0
     assert process.stderr.read().splitlines()[-1].endswith("client 1: the run is over")
-    assert client_process.alive(tmp_path / "fedkl-client-1" / "1") is None
+    assert client_process.running_pid(tmp_path / "fedkl-client-1" / "1") is None
 
 
 def test_flowers_own_process_waits_for_a_server_and_ends_when_told(tmp_path, joined, address):
@@ -260,7 +265,7 @@ def test_flowers_own_process_waits_for_a_server_and_ends_when_told(tmp_path, joi
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
     assert not group_of(state / "flower")
-    assert client_process.alive(state / "0") is None
+    assert client_process.running_pid(state / "0") is None
     log = (state / "flower" / "supernode.log").read_text()
     assert "Starting Flower SuperNode" in log
     assert "fedkl:" not in log  # which would say that this Flower is slower than it could be

@@ -29,7 +29,7 @@ from fedkl.config import config
 from fedkl.core.errors import UserError
 from fedkl.network import keys
 from fedkl.network.flower import app_allowlist
-from fedkl.network.flower.serving import Serving
+from fedkl.network.flower.serve_settings import ServeSettings
 from fedkl.network.messages import new_federation
 from fedkl.network.status import FOLDER
 from fedkl.server.aggregation.reducers import suggested
@@ -86,7 +86,7 @@ def test_off_loopback_it_is_said_what_a_mean_trusts_and_what_is_suggested(
 
     def advice(host):
         told.clear()
-        network._check(Serving(host, 9092, None, 0, False, 60.0, new_federation()), chosen)
+        network._check(ServeSettings(host, 9092, None, 0, False, 60.0, new_federation()), chosen)
         return [line for line in told if "everybody who reaches the port" not in line]
 
     found = advice("192.0.2.1")
@@ -118,7 +118,7 @@ def test_what_is_suggested_can_be_trained():
         (["--superlink", "[::1]:9", "--local", "3"], "--superlink says where somebody else's"),
         (["--superlink", "127.0.0.1:9", "--port", "9"], "--superlink says where somebody else's"),
         (["--superlink", "10.0.0.1:9"], "clients that reach 10.0.0.1 over a network need --keys"),
-        (["--superlink", "127.0.0.1:9"], "nobody listens on 127.0.0.1:9"),
+        (["--superlink", "127.0.0.1:9"], "no server listens on 127.0.0.1:9"),
         (["--local", "1", "--set", "federation.quorum=2"], "federation.quorum must be at most"),
     ],
 )
@@ -225,7 +225,7 @@ def served(tmp_path):
     """A run that is served on this machine, before its first round."""
     chosen = network._config(options("probe-point", "--local", 2, *TINY))
     run = RunDirectory.create(tmp_path / "run", chosen.mapping())
-    Serving("127.0.0.1", 0, None, 2, False, 60.0, new_federation()).write(run.path)
+    ServeSettings("127.0.0.1", 0, None, 2, False, 60.0, new_federation()).write(run.path)
     return run
 
 
@@ -384,7 +384,7 @@ def test_nothing_in_a_run_directory_is_run(served, tmp_path, capsys):
 def test_what_flower_keeps_is_not_kept_elsewhere(tmp_path, capsys, name):
     """Keys, logs and clients' states would be written through the link."""
     run = lifecycle.create(smallest(), tmp_path / "run")
-    Serving("127.0.0.1", 0, None, 3, False, 1.0, new_federation()).write(run.path)
+    ServeSettings("127.0.0.1", 0, None, 3, False, 1.0, new_federation()).write(run.path)
     (tmp_path / "elsewhere").mkdir()
     (run.path / name).parent.mkdir(exist_ok=True, mode=0o700)
     (run.path / name).symlink_to(tmp_path / "elsewhere")

@@ -77,10 +77,10 @@ def test_a_log_without_rounds_cannot_be_measured_after_one(capsys, run):
 
 def test_a_served_run_with_half_a_summary_is_not_served_again(capsys, run):
     pytest.importorskip("flwr")
-    from fedkl.network.flower.serving import Serving
+    from fedkl.network.flower.serve_settings import ServeSettings
     from fedkl.network.messages import new_federation
 
-    Serving("127.0.0.1", 0, None, 1, False, 1.0, new_federation()).write(run)
+    ServeSettings("127.0.0.1", 0, None, 1, False, 1.0, new_federation()).write(run)
     (run / "summary.json").write_text("{}")
     code, _, err = call(capsys, "resume", run)
     assert code == 2

@@ -10,7 +10,7 @@ from commands import call
 from finished_runs import finish
 
 from fedkl.network import status
-from fedkl.network.status import FleetStatus, Joined, write_joined
+from fedkl.network.status import FleetStatus, JoinStatus, write_join_status
 from fedkl.training.directory import RunDirectory
 
 SERVED = """host = "127.0.0.1"
@@ -130,8 +130,8 @@ def test_a_client_says_whether_it_is_connected(tmp_path, capsys):
     ours = os.getpid()
 
     def written(connected, process=ours):
-        joined = Joined(time.time(), process, 1e9, connected, "host:1", False)
-        write_joined(tmp_path / status.FILE, joined)
+        joined = JoinStatus(time.time(), process, 1e9, connected, "host:1", False)
+        write_join_status(tmp_path / status.FILE, joined)
 
     written(True)
     code, out, _ = call(capsys, "status", tmp_path, "--check")

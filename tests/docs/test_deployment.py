@@ -14,10 +14,10 @@ import fedkl
 from fedkl.cli.parser import parser
 from fedkl.engines import Failure
 from fedkl.network import checks, keys
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.client import NetworkClient
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import new_federation
-from fedkl.network.resident import Resident
-from fedkl.network.worker import own_world
+from fedkl.network.worker import read_own_world
 from fedkl.worlds import WORLDS
 
 ROOT = Path(__file__).parents[2]
@@ -137,8 +137,8 @@ def test_a_world_of_ones_own_answers_the_server_that_knows_only_sizes(tmp_path):
     assert config.world.name == "remote"
     plugin = tmp_path / "own_world.py"
     shutil.copy(ROOT / "examples/own_world.py", plugin)
-    own = own_world(tmp_path / "client.toml")
-    client = Resident(tmp_path / "state", 0, own, [plugin])
+    own = read_own_world(tmp_path / "client.toml")
+    client = NetworkClient(tmp_path / "state", 0, own, [plugin])
     answers = fedkl.Federation(config, Asking(config, client)).evaluate(3, True, [0])
     assert answers.shape == (1, 3)
     assert (answers < 0).all()
@@ -152,7 +152,7 @@ class Asking:
 
     def run(self, work, model, jobs, key):
         for job in jobs:
-            at = Moment(0, 1, 0, "0" * 32)
+            at = RequestStamp(0, 1, 0, "0" * 32)
             request = self.exchange.request(work, model, job, key, at)
             assert b"gravity" not in request
             answer = self.exchange.result(self.client.answer(request), work, model, job, at)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.network.flower.environment import surroundings
+from fedkl.network.flower.environment import flower_environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 SETTINGS = {
@@ -135,7 +135,7 @@ def test_flwr_run_works_with_two_supernodes(tmp_path):
         f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\n'
         "insecure = true\n"
     )
-    environment, started = surroundings(tmp_path), []
+    environment, started = flower_environment(tmp_path), []
 
     def start(*command):
         path = Path(sys.executable).with_name(command[0])

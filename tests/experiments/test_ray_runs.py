@@ -16,10 +16,10 @@ from waiting import until
 from fedkl.core.errors import StalledError, UserError
 from fedkl.experiments import ray_runs, workers
 from fedkl.experiments.ray_runs import End, OnCluster, OnRay, Order, State, Task, rounds
-from fedkl.network.ray import plugins
+from fedkl.network.ray import actor
+from fedkl.network.ray.actor import Plugin
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import Node
-from fedkl.network.ray.plugins import Plugin
 from fedkl.training import lifecycle
 from fedkl.training.directory import RunDirectory
 from fedkl.training.provenance import versions
@@ -62,7 +62,7 @@ def assert_same(a: Path, b: Path) -> None:
 
 
 def order_of(config, until=None) -> Order:
-    return Order(config.mapping(), plugins.read_plugins(config.plugins), versions(), until)
+    return Order(config.mapping(), actor.read_plugins(config.plugins), versions(), until)
 
 
 class Nearby(OnCluster):
@@ -172,20 +172,20 @@ def test_a_checkpoint_of_another_config_is_told_in_a_sentence(config, tiny):
 
 def test_a_plugin_reaches_a_worker_as_text(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (sent,) = plugins.read_plugins([str(OWN)])
+    (sent,) = actor.read_plugins([str(OWN)])
     assert (sent.name, sent.text) == ("own_reducer.py", OWN.read_bytes())
     elsewhere = Plugin("elsewhere.py", b"import fedkl.core.errors\nloaded = True\n", "elsewhere_1")
-    (path,) = plugins.install_plugins([elsewhere])
+    (path,) = actor.install_plugins([elsewhere])
     assert Path(path).is_relative_to(tmp_path / "cache")
     assert Path(path).read_bytes() == elsewhere.text
-    assert plugins.install_plugins([elsewhere]) == [path]
+    assert actor.install_plugins([elsewhere]) == [path]
 
 
 def test_a_plugin_that_does_not_import_on_a_worker_is_told_in_a_sentence(
     config, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(plugins.platform, "node", lambda: "node7")
+    monkeypatch.setattr(actor.platform, "node", lambda: "node7")
     plugin = Plugin("mine.py", b"import not_installed_there\n", "mine_1")
     order = order_of(config)._replace(plugins=(plugin,))
     assert list(rounds(order, State({}, {}), 1)) == [

@@ -3,9 +3,9 @@
 import pytest
 
 from fedkl.engines import Failure
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.client import NetworkClient
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import new_federation, new_nonce, new_turn
-from fedkl.network.resident import Resident
 from fedkl.network.wire import MessageError
 from fedkl.server.loop import Federation
 
@@ -39,14 +39,14 @@ class Loopback:
             self.residents.pop(client, None)
         if client not in self.residents:
             folder, world = self.folder / str(client), self._worlds.get(client)
-            self.residents[client] = Resident(folder, client, world)
+            self.residents[client] = NetworkClient(folder, client, world)
         return self.residents[client]
 
     def run(self, work, model, jobs, key):
         round = int(self.federation.state.round)
         for job in jobs:
             self.turn = new_turn(self.turn)
-            at = Moment(round, self.turn, self.floor, new_nonce())
+            at = RequestStamp(round, self.turn, self.floor, new_nonce())
             try:
                 request = self.exchange.request(work, model, job, key, at)
             except MessageError as error:

@@ -245,7 +245,7 @@ def test_an_expired_certificate_is_named_with_its_date(made):
 
 
 def test_an_expired_authority_is_named_with_its_date(made):
-    folder = made(days=-keys.LONGEST - 1)
+    folder = made(days=-keys.MAX_DAYS - 1)
     for check in (checks.check_server, lambda *a: checks.check_client(folder, 0, *a[1:])):
         with pytest.raises(UserError, match=rf"ca\.crt expired on {day(-1)}: .* new keys"):
             check(folder, HERE, free_port())
@@ -303,7 +303,7 @@ def test_what_does_not_speak_tls_is_named(folder, says):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(folder, monkeypatch):
-    monkeypatch.setattr(checks, "PATIENCE", 0.2)
+    monkeypatch.setattr(checks, "TIMEOUT", 0.2)
     over = threading.Event()
     with listening(lambda _: over.wait(5)) as port:
         with pytest.raises(UserError, match="does not speak TLS"):
@@ -313,9 +313,9 @@ def test_a_server_that_says_nothing_is_not_waited_for(folder, monkeypatch):
 
 def test_nobody_listens(folder):
     port = free_port()
-    with pytest.raises(UserError, match=f"nobody listens on {HERE}:{port}"):
+    with pytest.raises(UserError, match=f"no server listens on {HERE}:{port}"):
         checks.check_client(folder, 0, HERE, port)
-    with pytest.raises(UserError, match=f"nobody listens on {HERE}:{port}"):
+    with pytest.raises(UserError, match=f"no server listens on {HERE}:{port}"):
         checks.check_listens(HERE, port)
 
 

@@ -170,7 +170,7 @@ def write_all(states, *rounds):
 )
 def test_what_the_server_can_no_longer_ask_for_is_forgotten(states, tmp_path, since, floor, left):
     write_all(states, 2, 4, 7, 9)
-    states.forget(since, floor)
+    states.prune(since, floor)
     assert there(tmp_path) == left
 
 
@@ -179,23 +179,23 @@ def test_a_state_that_was_never_accepted_is_not_taken_for_the_one_at_the_floor(s
     states.write(2, 0, 10, state(2))
     states.write(4, 2, 11, state(4))
     states.write(7, 2, 12, state(7))
-    states.forget(7, 5)
+    states.prune(7, 5)
     assert there(tmp_path) == [2, 7]
 
 
 def test_nothing_is_forgotten_where_nobody_knows_what_led_to_the_present(states, tmp_path):
     write_all(states, 2, 4, 7, 9)
     (tmp_path / NAME / "000007.safetensors").write_bytes(b"damaged")
-    states.forget(9, 5)
+    states.prune(9, 5)
     assert there(tmp_path) == [2, 4, 7, 9]
 
 
 def test_a_client_without_states_has_nothing_to_forget(states, tmp_path):
-    states.forget(0, 10)
+    states.prune(0, 10)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_state_may_be_larger_than_a_message(states, monkeypatch):
-    monkeypatch.setattr(wire, "LARGEST", 10)
+    monkeypatch.setattr(wire, "MAX_MESSAGE_BYTES", 10)
     states.write(1, 0, 10, state(1))
     assert c2(states.read(1)) == 1

@@ -294,7 +294,7 @@ def test_without_cryptography_one_sentence_says_what_to_install(tmp_path):
 def test_a_change_of_what_a_server_needs_is_noticed_once(tmp_path):
     folder = tmp_path / "keys"
     keys.make(folder, 2)
-    watch = keys.Watch(folder)
+    watch = keys.KeyWatch(folder)
     assert not watch.changed()
     (folder / "client-1.key").unlink()  # it was moved to the client
     (folder / "ca.key").unlink()

@@ -38,7 +38,7 @@ def test_a_failure_is_one_short_line():
     reply = Reply("f", 2, 5, 7, "n", "it\nfell " + "x" * 1000, {})
     reason = result_of(read_reply(write_reply(reply)), MEASURED).reason
     assert reason.startswith("it fell xxx")
-    assert len(reason) == wire.LONGEST_REASON
+    assert len(reason) == wire.MAX_REASON
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def test_a_socket_that_was_left_behind_is_replaced_and_a_path_may_be_long(tmp_pa
     folder.mkdir()
     for _ in range(2):
         listener = sockets.listen(folder / "s")
-        assert sockets.listens(folder / "s")
+        assert sockets.is_listening(folder / "s")
         listener.close()
-        assert not sockets.listens(folder / "s")
+        assert not sockets.is_listening(folder / "s")
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the system does not say who it is")

@@ -8,7 +8,13 @@ import pytest
 
 from fedkl.core.errors import UserError
 from fedkl.network import status
-from fedkl.network.status import FleetStatus, Joined, read_joined, read_served, write_joined
+from fedkl.network.status import (
+    FleetStatus,
+    JoinStatus,
+    read_join_status,
+    read_serve_status,
+    write_join_status,
+)
 
 
 @pytest.fixture
@@ -17,8 +23,8 @@ def path(tmp_path):
 
 
 def test_without_a_file_nothing_is_known_and_without_a_path_nothing_is_written(path):
-    assert read_served(path) is None
-    assert read_joined(path) is None
+    assert read_serve_status(path) is None
+    assert read_join_status(path) is None
     FleetStatus().write(over=True)
 
 
@@ -33,7 +39,7 @@ def test_what_clients_did_is_read_as_it_was_counted(path):
     fleet.connected({0})
     fleet._written = 0.0
     fleet.write()
-    found = read_served(path)
+    found = read_serve_status(path)
     assert (found.process, found.round, found.expires) == (os.getpid(), 7, 2e9)
     one, other = found.clients
     assert (one.client, one.connected, one.latency, one.answers, one.failures) == (
@@ -56,15 +62,15 @@ def test_it_is_not_written_all_the_time_and_once_more_at_the_end(path):
     fleet.connected({0, 1})
     assert path.read_bytes() == before
     fleet.write(over=True)
-    found = read_served(path)
+    found = read_serve_status(path)
     assert found.process is None
     assert [one.connected for one in found.clients] == [False, False]
 
 
 def test_a_clients_own_file_is_read_as_it_was_written(path):
-    joined = Joined(2.0, 5, 1.0, True, "host:1", False)
-    write_joined(path, joined)
-    assert read_joined(path) == joined
+    joined = JoinStatus(2.0, 5, 1.0, True, "host:1", False)
+    write_join_status(path, joined)
+    assert read_join_status(path) == joined
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_a_clients_own_file_is_read_as_it_was_written(path):
 )  # fmt: skip
 def test_a_damaged_file_is_answered_with_a_sentence(path, text):
     path.write_text(text)
-    for read in (read_served, read_joined):
+    for read in (read_serve_status, read_join_status):
         with pytest.raises(UserError, match=r"status.json is damaged"):
             read(path)
 

@@ -153,15 +153,15 @@ def test_sizes_are_limited_on_both_sides():
 @pytest.mark.parametrize("value", [-1, 2**63, True, 1.0, "1", None])
 def test_whole_numbers_are_whole(value):
     with pytest.raises(MessageError, match="not a whole number"):
-        wire.whole({"a": value}, "a")
+        wire.int_entry({"a": value}, "a")
 
 
 @pytest.mark.parametrize("value", [True, "1", None, math.inf, 10**400])
 def test_real_numbers_are_finite(value):
     with pytest.raises(MessageError, match="finite"):
-        wire.real({"a": value}, "a")
+        wire.float_entry({"a": value}, "a")
 
 
 def test_a_reason_is_one_short_line_that_can_be_printed():
-    assert wire.shortened("a\n  b\x1b[31m") == "a b?[31m"
-    assert len(wire.shortened("x" * 10_000)) == wire.LONGEST_REASON
+    assert wire.one_line("a\n  b\x1b[31m") == "a b?[31m"
+    assert len(wire.one_line("x" * 10_000)) == wire.MAX_REASON

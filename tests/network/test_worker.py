@@ -17,12 +17,12 @@ from fedkl.core.errors import UserError
 from fedkl.engines import Job
 from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.network import client_process
-from fedkl.network.client_process import Place, deliver, ensure
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.client import NetworkClient
+from fedkl.network.client_process import Place, deliver, ensure_running
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import read_reply
-from fedkl.network.resident import Resident
 from fedkl.network.sockets import GoneError, NoAnswerError, ask
-from fedkl.network.worker import own_world
+from fedkl.network.worker import read_own_world
 from fedkl.server.state import at_the_server, broadcast
 
 WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
@@ -50,13 +50,15 @@ def place(tmp_path):
     made = Place(tmp_path / "clients", 0)
     yield made
     client_process.stop(made)
-    assert client_process.alive(made.folder) is None
+    assert client_process.running_pid(made.folder) is None
 
 
 def request_of(config, round=0, turn=1):
     exchange = Exchange(config, "ab" * 16)
     model = broadcast(at_the_server(config.first_states[0]))
-    return exchange.request(Train(), model, Job(0, WORDS), WORDS, Moment(round, turn, 0, "0" * 32))
+    return exchange.request(
+        Train(), model, Job(0, WORDS), WORDS, RequestStamp(round, turn, 0, "0" * 32)
+    )
 
 
 def gone(process):
@@ -78,7 +80,7 @@ def killed_at_work(place, folder):
 
     def kill():
         until((folder / "begun").exists)
-        os.kill(client_process.alive(place.folder), signal.SIGKILL)
+        os.kill(client_process.running_pid(place.folder), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -88,17 +90,17 @@ def killed_at_work(place, folder):
 
 def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, place, tmp_path):
     data = request_of(tiny())
-    here = Resident(tmp_path / "here", 0).answer(data)
-    assert ask(ensure(place), data, 120) == here
-    first = client_process.alive(place.folder)
-    assert ensure(place) == place.socket
-    assert client_process.alive(place.folder) == first
+    here = NetworkClient(tmp_path / "here", 0).answer(data)
+    assert ask(ensure_running(place), data, 120) == here
+    first = client_process.running_pid(place.folder)
+    assert ensure_running(place) == place.socket
+    assert client_process.running_pid(place.folder) == first
     os.kill(first, signal.SIGKILL)
     until(lambda: gone(first))
     with pytest.raises(NoAnswerError):
         ask(place.socket, data, 5)
-    assert ask(ensure(place), data, 120) == here
-    assert client_process.alive(place.folder) != first
+    assert ask(ensure_running(place), data, 120) == here
+    assert client_process.running_pid(place.folder) != first
     modes = {path.name: path.stat().st_mode & 0o777 for path in place.folder.iterdir()}
     assert modes.pop("ab" * 16) == 0o700
     assert {*modes.values()} == {0o600}
@@ -108,7 +110,7 @@ def test_a_process_answers_with_the_same_bytes_also_after_it_was_killed(tiny, pl
 def test_a_process_that_is_killed_at_work_gives_no_answer_and_the_next_one_does(
     tiny, place, tmp_path
 ):
-    data, path = request_of(tiny()), ensure(slow(place, tmp_path, always=True))
+    data, path = request_of(tiny()), ensure_running(slow(place, tmp_path, always=True))
     with killed_at_work(place, tmp_path), pytest.raises(GoneError, match="cannot be reached"):
         ask(path, data, 2 * PATIENCE)
     assert read_reply(deliver(place, data, 120)).failure == ""
@@ -130,15 +132,15 @@ def test_a_process_that_dies_again_and_again_is_given_up(tiny, place, tmp_path):
 
 def test_messages_at_once_start_one_process(place):
     with ThreadPoolExecutor(4) as threads:
-        paths = list(threads.map(lambda _: ensure(place), range(4)))
+        paths = list(threads.map(lambda _: ensure_running(place), range(4)))
     assert paths == [place.socket] * 4
     log = (place.folder / client_process.LOG).read_text()
     assert log == ""
-    assert client_process.alive(place.folder) is not None
+    assert client_process.running_pid(place.folder) is not None
 
 
 def test_nonsense_and_those_who_hang_up_do_not_end_it(place):
-    path = ensure(place)
+    path = ensure_running(place)
     for nonsense in (b"", b"hello"):
         assert "not a request" in read_reply(ask(path, nonsense, 60)).failure
     with pytest.raises(NoAnswerError):
@@ -153,16 +155,16 @@ def test_it_is_in_the_clients_folder_whoever_starts_it_and_says_nothing_of_those
     (tmp_path / "own.toml").write_text('[world]\nname = "probe-point"')
     relative = Place(place.directory.relative_to(tmp_path), 0, Path("own.toml"))
     for _ in range(3):
-        ensure(relative)
+        ensure_running(relative)
     assert "not a request" in read_reply(ask(place.socket, b"hello", 60)).failure
-    process = client_process.alive(place.folder)
+    process = client_process.running_pid(place.folder)
     assert os.readlink(f"/proc/{process}/cwd") == str(place.folder)
     assert "dropped" not in (place.folder / client_process.LOG).read_text()
 
 
 def test_sigterm_ends_it_and_leaves_no_socket(place):
-    ensure(place)
-    process = client_process.alive(place.folder)
+    ensure_running(place)
+    process = client_process.running_pid(place.folder)
     os.kill(process, signal.SIGTERM)
     until(lambda: gone(process))
     assert not place.socket.exists()
@@ -170,8 +172,8 @@ def test_sigterm_ends_it_and_leaves_no_socket(place):
 
 def test_it_ends_with_the_process_that_it_watches(place):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        ensure(place._replace(watch=other.pid))
-        process = client_process.alive(place.folder)
+        ensure_running(place._replace(watch=other.pid))
+        process = client_process.running_pid(place.folder)
         other.kill()
         until(lambda: gone(process))
 
@@ -180,12 +182,12 @@ def test_it_does_not_stay_if_what_it_watches_is_gone_already(place):
     with subprocess.Popen([sys.executable, "-c", ""]) as other:
         other.wait()
     with contextlib.suppress(NoAnswerError):
-        ensure(place._replace(watch=other.pid))
-    until(lambda: client_process.alive(place.folder) is None)
+        ensure_running(place._replace(watch=other.pid))
+    until(lambda: client_process.running_pid(place.folder) is None)
 
 
 def test_a_second_process_for_the_same_client_does_not_start(place):
-    ensure(place)
+    ensure_running(place)
     command = [sys.executable, "-m", "fedkl.network.worker", str(place.directory), "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
@@ -194,15 +196,15 @@ def test_a_second_process_for_the_same_client_does_not_start(place):
 
 def test_a_world_that_cannot_be_read_is_said_at_once(place, tmp_path):
     with pytest.raises(NoAnswerError, match="did not come up: error: cannot read"):
-        ensure(place._replace(world=tmp_path / "none.toml"))
+        ensure_running(place._replace(world=tmp_path / "none.toml"))
 
 
 def test_a_clients_own_world_is_a_table(tmp_path):
-    assert own_world(None) is None
+    assert read_own_world(None) is None
     path = tmp_path / "client.toml"
     path.write_text('[world]\nname = "x"\nclients = {gravity = 3}\n')
-    assert own_world(path) == {"name": "x", "clients": {"gravity": 3}}
+    assert read_own_world(path) == {"name": "x", "clients": {"gravity": 3}}
     for text, reason in (("a = 1", r"no table \[world\]"), ("a =", "is not valid TOML")):
         path.write_text(text)
         with pytest.raises(UserError, match=reason):
-            own_world(path)
+            read_own_world(path)

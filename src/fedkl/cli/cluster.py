@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedkl.config.config import Config
     from fedkl.engines import Engine
     from fedkl.experiments.workers import Place
-    from fedkl.network.ray.connection import Where
+    from fedkl.network.ray.connection import RaySettings
 
     EngineFor = Callable[[Config], Engine]
 
@@ -76,7 +76,7 @@ def refuse(options: argparse.Namespace) -> None:
             raise UserError(f"{name} is for clients on a Ray cluster, and these are elsewhere")
 
 
-def _where(options: argparse.Namespace, actors: int | None = None) -> Where | None:
+def _where(options: argparse.Namespace, actors: int | None = None) -> RaySettings | None:
     """Which Ray the options ask for, if any."""
     if options.insecure_ray and not options.ray:
         raise UserError("--insecure-ray is for a cluster, whose address --ray gives")
@@ -86,6 +86,6 @@ def _where(options: argparse.Namespace, actors: int | None = None) -> Where | No
         raise UserError(f"--actors must be at least 1, not {actors}")
     if options.ray is None:
         return None
-    from fedkl.network.ray.connection import Where
+    from fedkl.network.ray.connection import RaySettings
 
-    return Where(options.ray or None, options.insecure_ray, actors)
+    return RaySettings(options.ray or None, options.insecure_ray, actors)

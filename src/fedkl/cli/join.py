@@ -96,9 +96,9 @@ def _serve(node: SuperNode, once: bool) -> None:
     try:
         supervisor.start()
         # While Flower starts: the first message finds JAX loaded.
-        client_process.ensure(place)
+        client_process.ensure_running(place)
         while not (supervisor.over() and once):
-            supervisor.look()
+            supervisor.poll()
             supervisor.write(place.directory / status.FILE)
             time.sleep(LOOKING)
     except NoAnswerError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,11 +23,10 @@ from fedkl.network import checks, client_process, keys, status
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.environment import Scratch
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.link import Link
-from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.rotation import Rotation
-from fedkl.network.flower.serving import HOST, Serving
-from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.key_rotation import KeyRotation
+from fedkl.network.flower.serve_settings import HOST, ServeSettings
+from fedkl.network.flower.superlink import SuperLink, SuperLinkConnection
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FOLDER, FleetStatus
@@ -66,7 +64,7 @@ def serve(options: argparse.Namespace) -> None:
 def resume(run: RunDirectory, options: argparse.Namespace) -> None:
     """Serve what is left of a run."""
     lengthened = federation.lengthen(run, options)
-    serving = Serving.read(run.path)
+    serving = ServeSettings.read(run.path)
     chosen = of_run(run)
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
@@ -97,7 +95,7 @@ def connected(run: RunDirectory, best: bool, accept: bool) -> Iterator[Federatio
         best: as of its best round, not of its last checkpoint.
         accept: although it was made with something else.
     """
-    serving = Serving.read(run.path)
+    serving = ServeSettings.read(run.path)
     chosen = of_run(run)
     engine = Flower(chosen, serving.federation, serving.wait, Watched().screen)
     with run.lock(), Federation(chosen, engine) as loop:
@@ -123,7 +121,7 @@ class Watched:
             self._progress.say(text)
 
 
-def _serving(options: argparse.Namespace) -> Serving:
+def _serving(options: argparse.Namespace) -> ServeSettings:
     """What the options ask for.
 
     Raises:
@@ -149,13 +147,13 @@ def _serving(options: argparse.Namespace) -> Serving:
                 "makes them; --insecure-network does without TLS and keys"
             )
         attached, name = there is not None, new_federation()
-        return Serving(host, port, options.keys, 0, attached, options.wait, name)
+        return ServeSettings(host, port, options.keys, 0, attached, options.wait, name)
     if options.local < 1:
         raise UserError(f"--local must be at least 1, not {options.local}")
     if options.keys is not None or options.insecure_network or options.host != HOST:
         raise UserError("--local makes keys of its own, and is for this machine alone")
     port = options.port or 0
-    return Serving(HOST, port, None, options.local, False, options.wait, new_federation())
+    return ServeSettings(HOST, port, None, options.local, False, options.wait, new_federation())
 
 
 def _config(options: argparse.Namespace) -> Config:
@@ -176,7 +174,7 @@ def _config(options: argparse.Namespace) -> Config:
     return chosen(settings)
 
 
-def _check(serving: Serving, chosen: Config) -> None:
+def _check(serving: ServeSettings, chosen: Config) -> None:
     """Whether it can be served.
 
     Raises:
@@ -238,7 +236,7 @@ def _advice(chosen: Config) -> str | None:
 
 @contextlib.contextmanager
 def _serving_it(
-    run: RunDirectory, serving: Serving, engine: Flower, chosen: Config
+    run: RunDirectory, serving: ServeSettings, engine: Flower, chosen: Config
 ) -> Iterator[None]:
     """Clients are connected inside the block, and nothing of Flower's is left after it."""
     # What others write there, they would write through links.
@@ -253,7 +251,7 @@ def _serving_it(
             stack.callback(scratch.remove)
             own = scratch.path / "keys"
             keys.make(own, serving.local)
-            serving = serving._replace(port=serving.port or _free_port())
+            serving = serving._replace(port=serving.port or checks.free_port(HOST))
         link = _link(folder, serving, own, engine.largest_answer)
         stack.callback(link.stop)
         try:
@@ -265,7 +263,7 @@ def _serving_it(
             stack.callback(fleet.close)
             if own is not None and engine.signer is not None:
                 signer, known = engine.signer, engine.status
-                engine.refresh = Rotation(own, link, fleet, signer, known, console.log).look
+                engine.refresh = KeyRotation(own, link, fleet, signer, known, console.log).poll
             where = checks.address_of(serving.host, serving.port)
             console.log(f"serving on {where}; clients may join")
             if own is not None and serving.local:
@@ -286,13 +284,9 @@ def _say_farewell(run: RunDirectory, engine: Flower) -> None:
         engine.farewell()
 
 
-def _link(folder: Path, serving: Serving, own: Path | None, largest: int) -> Link:
+def _link(
+    folder: Path, serving: ServeSettings, own: Path | None, largest: int
+) -> SuperLinkConnection:
     if serving.attached:
-        return Link(folder, checks.address_of(serving.host, serving.port), own)
+        return SuperLinkConnection(folder, checks.address_of(serving.host, serving.port), own)
     return SuperLink(folder, serving.host, serving.port, own, largest)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return int(listener.getsockname()[1])

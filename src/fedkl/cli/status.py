@@ -17,7 +17,7 @@ from fedkl.io import tables
 from fedkl.io.progress import duration
 from fedkl.io.tables import Table
 from fedkl.network import status
-from fedkl.network.status import Joined, Served
+from fedkl.network.status import JoinStatus, ServeStatus
 from fedkl.training.directory import RunDirectory, is_served
 
 
@@ -39,13 +39,15 @@ def status_(options: argparse.Namespace) -> None:
     if not 0 < options.max_age < math.inf:
         raise UserError(f"--max-age must be a number of seconds above 0, not {options.max_age:g}")
     path = options.directory
-    if not (path / "config.toml").exists() and (joined := status.read_joined(path / status.FILE)):
+    if not (path / "config.toml").exists() and (
+        joined := status.read_join_status(path / status.FILE)
+    ):
         return _client(options, joined)
     run = RunDirectory.open(path)
     if not is_served(run.path):
         raise UserError(f"{run.path} is not served over a network; `fedkl check` looks at any run")
     progress = _progress(run)
-    served = status.read_served(run.path / status.FOLDER / status.FILE)
+    served = status.read_serve_status(run.path / status.FOLDER / status.FILE)
     if options.check:
         _require_served(options, progress, served)
     if options.prometheus:
@@ -65,7 +67,9 @@ def _progress(run: RunDirectory) -> Progress:
     return Progress(len(records), rounds, last, left_out, run.summary() is not None)
 
 
-def _require_served(options: argparse.Namespace, progress: Progress, served: Served | None) -> None:
+def _require_served(
+    options: argparse.Namespace, progress: Progress, served: ServeStatus | None
+) -> None:
     """Sees to it that a run is finished, or looked after.
 
     Raises:
@@ -86,7 +90,7 @@ def _require_recent(options: argparse.Namespace, at: float) -> None:
         )
 
 
-def _client(options: argparse.Namespace, joined: Joined) -> None:
+def _client(options: argparse.Namespace, joined: JoinStatus) -> None:
     """Says how a client is doing."""
     there = joined.connected and status.runs(joined.process)
     if options.check:
@@ -107,7 +111,7 @@ def _client(options: argparse.Namespace, joined: Joined) -> None:
     console.out.print(f"{word} to {joined.address} since {utc(joined.since)}{over}", soft_wrap=True)
 
 
-def _record(progress: Progress, served: Served | None) -> dict[str, Any]:
+def _record(progress: Progress, served: ServeStatus | None) -> dict[str, Any]:
     return {
         "round": progress.round,
         "rounds": progress.rounds,
@@ -125,7 +129,7 @@ def _record(progress: Progress, served: Served | None) -> dict[str, Any]:
     }
 
 
-def _rows(progress: Progress, served: Served | None) -> list[dict[str, Any]]:
+def _rows(progress: Progress, served: ServeStatus | None) -> list[dict[str, Any]]:
     """A row for each client that the server has met or left out."""
     there = served is not None and status.runs(served.process)
     known = {} if served is None else {one.client: one for one in served.clients}
@@ -138,7 +142,7 @@ def _rows(progress: Progress, served: Served | None) -> list[dict[str, Any]]:
 
 
 def _show(
-    path: Path, progress: Progress, served: Served | None, rows: list[dict[str, Any]]
+    path: Path, progress: Progress, served: ServeStatus | None, rows: list[dict[str, Any]]
 ) -> None:
     state = "finished" if progress.finished else "nobody serves it"
     if served is not None and status.runs(served.process):
@@ -175,7 +179,7 @@ def _show(
     tables.show(Table(titles, lines, words=(1, 8)), console.out)
 
 
-def exposition(progress: Progress, served: Served | None) -> str:
+def exposition(progress: Progress, served: ServeStatus | None) -> str:
     """The state of a run as Prometheus reads it, one gauge or counter after the other."""
     there = served is not None and status.runs(served.process)
     rows = _rows(progress, served)

@@ -13,6 +13,7 @@ from typing import Any
 # Control characters but for line break and tab, and those that turn the direction of what follows.
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
 _BRACKETS = re.compile(r"""[][{}()"' ]""")
+_PATH = re.compile(r"(?<![\w/])[~.]{0,2}/[^\s'\"`:,;)]+")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._=+-]+")
 _LONG = 80
 """Characters of a name beyond which its end is a checksum; file systems take 255 bytes."""
@@ -26,6 +27,11 @@ def printable(text: str) -> str:
         'demo\\\\x1b]0;owned\\\\x07'
     """
     return _UNFIT.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def redact_paths(text: str) -> str:
+    """Return the text without the paths of this machine, for readers on another."""
+    return _PATH.sub("(a path)", text)
 
 
 def few(items: Sequence[str], most: int = 8) -> str:

@@ -25,9 +25,9 @@ from fedkl.core.text import one_line
 from fedkl.experiments.workers import open_log
 from fedkl.io import compilation
 from fedkl.io.progress import RoundProgress
+from fedkl.network.ray.actor import Plugin, install_plugins, read_plugins
 from fedkl.network.ray.connection import Cluster
-from fedkl.network.ray.nodes import nodes, placeable, require_versions
-from fedkl.network.ray.plugins import Plugin, install_plugins, read_plugins
+from fedkl.network.ray.nodes import nodes, placeable_cpus, require_versions
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
 from fedkl.training import lifecycle
@@ -229,7 +229,7 @@ class OnCluster:
         try:
             while not self._stop.is_set():
                 if not ray.wait([coming], timeout=_LOOK, fetch_local=False)[0]:
-                    if placeable(cpus) < cpus:
+                    if placeable_cpus(cpus) < cpus:
                         raise _UnplaceableError(f"no machine that is left has {cpus} CPUs")
                     continue
                 try:

@@ -1,8 +1,8 @@
-"""A federation over a network: what is sent, what a client keeps, and the process that answers.
+"""A federation over a network: the messages, the state that a client keeps, its process, and keys.
 
-Nothing here carries messages between machines; whoever does (Flower) sees bytes. Importing this
-package imports no JAX: what only hands bytes on need not wait for it.
+Flower carries the messages between machines and sees only bytes. Importing this package imports no
+JAX, so that the process that only forwards bytes starts quickly.
 """
 
-LARGEST = 10**9
-"""Bytes of a message, unless somebody allows fewer."""
+MAX_MESSAGE_BYTES = 10**9
+"""Default limit of a message."""

@@ -1,5 +1,7 @@
-"""Looking before Flower starts: its own answers to a wrong key, name, date or port are in its log,
-late, or never there. Each mistake is one sentence here.
+"""Checks of keys, certificates, addresses and ports before Flower starts.
+
+Flower reports a wrong key, name, date or port late, in its log, or never; here each is one
+sentence.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ import ssl
 from pathlib import Path
 
 from fedkl.core.errors import UserError
+from fedkl.io import files
 from fedkl.network import keys
 
 
 class NotThereError(UserError):
-    """Nobody answers there, which may pass: a server that is started, a network that comes up."""
+    """A server that does not answer now and may later: it starts, or the network comes up."""
 
 
-PATIENCE = 10.0
-"""Seconds that a server may take to answer."""
-SOON = 30.0
-"""Days before its end that a certificate is warned of."""
+TIMEOUT = 10.0
+"""Seconds to wait for a server's answer."""
+WARN_DAYS = 30.0
+"""Days before a certificate's end from which a warning is given."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 # As OpenSSL numbers what is wrong with a certificate (X509_V_ERR_...).
 _NOT_YET, _EXPIRED, _NAMES = 9, 10, (62, 64)
@@ -35,13 +38,13 @@ _LISTENING = {
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """The host and the port of `HOST:PORT`; an IPv6 address has brackets.
+    """Return the host and the port of `HOST:PORT`; an IPv6 address has brackets.
 
     >>> parse_address("learn.example.org:9092"), parse_address("[::1]:9092")
     (('learn.example.org', 9092), ('::1', 9092))
 
     Raises:
-        UserError: it is no such thing.
+        UserError: it is not such an address.
     """
     found = _ADDRESS.fullmatch(text)
     if not found or not 1 <= int(found[2]) <= 65535:
@@ -50,7 +53,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def address_of(host: str, port: int) -> str:
-    """As `parse_address` reads it.
+    """Return `HOST:PORT` as `parse_address` reads it.
 
     >>> address_of("::1", 9092)
     '[::1]:9092'
@@ -59,7 +62,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and nobody else can reach it; names are not looked up."""
+    """Return True if a host is loopback; names other than `localhost` are not looked up."""
     if host.lower() == "localhost":
         return True
     address = _address(host)
@@ -67,15 +70,15 @@ def is_loopback(host: str) -> bool:
 
 
 def check_server(folder: Path, host: str, port: int) -> None:
-    """Whether a server with these keys can listen there, and clients will trust it.
+    """Check that a server can listen on an address, and that clients will trust its certificate.
 
     Args:
         folder: of the keys.
-        host: on which it will listen; an address that means all of them has no name to check.
-        port: on which it will listen.
+        host: to listen on; a wildcard address has no name to check.
+        port: to listen on.
 
     Raises:
-        UserError: it cannot, or they will not.
+        UserError: it cannot, or they would not.
     """
     authority = _authority(folder)
     key, certificate = folder / "server.key", folder / "server.crt"
@@ -90,7 +93,7 @@ def check_server(folder: Path, host: str, port: int) -> None:
     address = _address(host)
     name = None if address is not None and address.is_unspecified else host
     try:
-        _shake_hands_here(shown, authority, name)
+        _handshake_in_memory(shown, authority, name)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in _NAMES:
             raise UserError(
@@ -103,8 +106,8 @@ def check_server(folder: Path, host: str, port: int) -> None:
     check_port(host, port)
 
 
-def expiring(folder: Path, days: float = SOON) -> list[str]:
-    """Name the certificates of a folder that expire soon, a sentence each.
+def expiring(folder: Path, days: float = WARN_DAYS) -> list[str]:
+    """Return a warning for each certificate of a folder that expires soon.
 
     Raises:
         UserError: one cannot be read.
@@ -128,7 +131,7 @@ def _expires_soon(end: datetime.datetime, what: str, days: float, remedy: str) -
 
 
 def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
-    """Whether a client with these keys would be able to join, as far as can be seen from here.
+    """Check that a client with these keys can join, as far as the client can see.
 
     Args:
         folder: with `ca.crt` and the client's private key.
@@ -137,38 +140,38 @@ def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:
         port: of the server.
 
     Returns:
-        What expires soon, a sentence each.
+        A warning for each certificate that expires soon.
 
     Raises:
-        UserError: it would not.
+        UserError: it cannot.
     """
     keys.public_key_of(folder / f"client-{client}.key")
     authority = _authority(folder)
     place = address_of(host, port)
     try:
-        shown = _shake_hands(authority, host, port)
+        shown = _handshake(authority, host, port)
     except ssl.SSLCertVerificationError as error:
-        raise UserError(_why_not(error, folder, host, port)) from error
+        raise UserError(_trust_error(error, folder, host, port)) from error
     except (ssl.SSLError, EOFError, ConnectionError, TimeoutError) as error:
         raise UserError(f"what listens on {place} does not speak TLS as a server should") from error
     _, end = keys.validity(shown, place)
     what = f"the certificate of the server at {place}"
     return [
         *expiring(folder),
-        *_expires_soon(end, what, SOON, "whoever runs it must make a new one"),
+        *_expires_soon(end, what, WARN_DAYS, "its operator must make a new one"),
     ]
 
 
 def check_port(host: str, port: int) -> None:
-    """Whether one can listen there.
+    """Check that this machine can listen on a host and port.
 
     Raises:
-        UserError: one cannot.
+        UserError: it cannot.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
-        raise UserError(_unknown(host)) from error
+        raise UserError(_unknown_host(host)) from error
     for family, _, _, _, where in found:
         with socket.socket(family, socket.SOCK_STREAM) as listener:
             # As servers do: what is left of a connection of one that just ended is not in the way.
@@ -181,17 +184,24 @@ def check_port(host: str, port: int) -> None:
                 raise UserError(f"cannot listen on {address_of(host, port)}: {reason}") from error
 
 
+def free_port(host: str) -> int:
+    """Return a port on which no process listens now."""
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        return int(listener.getsockname()[1])
+
+
 def check_listens(host: str, port: int) -> None:
-    """Whether anybody listens there.
+    """Check that a server listens on a host and port.
 
     Raises:
-        UserError: nobody does.
+        UserError: none does.
     """
     _connect(host, port).close()
 
 
 def _authority(folder: Path) -> ssl.SSLContext:
-    """What trusts the folder's authority alone, and wants to know whom it talks to."""
+    """Return a TLS context that trusts only the folder's authority, and checks host names."""
     path = folder / "ca.crt"
     _check_dates(path, "the federation needs new keys")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -206,10 +216,8 @@ def _as_grpc(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def _check_dates(path: Path, remedy: str) -> None:
-    try:
+    with files.explain_os_errors("read", path):
         data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
     if problem := _problem_with_dates(data, str(path)):
         raise UserError(f"{problem}: {remedy}")
 
@@ -224,8 +232,8 @@ def _problem_with_dates(data: bytes, what: str) -> str | None:
     return None
 
 
-def _shake_hands_here(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> None:
-    """Both sides of a handshake, without a network."""
+def _handshake_in_memory(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> None:
+    """Run both sides of a TLS handshake without a network."""
     client.check_hostname = name is not None
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
@@ -240,8 +248,8 @@ def _shake_hands_here(server: ssl.SSLContext, client: ssl.SSLContext, name: str 
             waiting.remove(side)
 
 
-def _shake_hands(context: ssl.SSLContext, host: str, port: int) -> bytes:
-    """The certificate that a server shows, as DER."""
+def _handshake(context: ssl.SSLContext, host: str, port: int) -> bytes:
+    """Connect, and return the server's certificate as DER."""
     with (
         _connect(host, port) as connection,
         context.wrap_socket(connection, server_hostname=host) as secured,
@@ -249,40 +257,40 @@ def _shake_hands(context: ssl.SSLContext, host: str, port: int) -> bytes:
         return secured.getpeercert(binary_form=True) or b""
 
 
-def _why_not(error: ssl.SSLCertVerificationError, folder: Path, host: str, port: int) -> str:
-    """Why a server's certificate is not trusted."""
+def _trust_error(error: ssl.SSLCertVerificationError, folder: Path, host: str, port: int) -> str:
+    """Return the reason why a server's certificate is not trusted, in a sentence."""
     shown = f"the certificate of the server at {address_of(host, port)}"
     if error.verify_code in (_NOT_YET, _EXPIRED):
         # Only to say the date: nothing is believed, and nothing is sent.
-        anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-        data = _shake_hands(_as_grpc(anybody), host, port)
+        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        data = _handshake(_as_grpc(unverified), host, port)
         clock = "; or the clock of this machine is wrong"
         return (_problem_with_dates(data, shown) or f"{shown}: {error.verify_message}") + clock
     if error.verify_code in _NAMES:
         return f"{shown} is not for {host}: the server needs `fedkl keys ... --host {host}`"
     return (
         f"{shown} is not by the authority of {folder / 'ca.crt'} ({error.verify_message}): the "
-        "file is that of another federation, or somebody is in between"
+        "file is that of another federation, or the connection is intercepted"
     )
 
 
 def _connect(host: str, port: int) -> socket.socket:
     place = address_of(host, port)
     try:
-        return socket.create_connection((host, port), PATIENCE)
+        return socket.create_connection((host, port), TIMEOUT)
     except (socket.gaierror, UnicodeError) as error:
         passing = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
-        raise (NotThereError if passing else UserError)(_unknown(host)) from error
+        raise (NotThereError if passing else UserError)(_unknown_host(host)) from error
     except ConnectionRefusedError as error:
-        raise NotThereError(f"nobody listens on {place}") from error
+        raise NotThereError(f"no server listens on {place}") from error
     except TimeoutError as error:
-        raise NotThereError(f"{place} did not answer within {PATIENCE:g} s") from error
+        raise NotThereError(f"{place} did not answer within {TIMEOUT:g} s") from error
     except OSError as error:
         raise NotThereError(f"{place} cannot be reached: {error.strerror}") from error
 
 
-def _unknown(host: str) -> str:
+def _unknown_host(host: str) -> str:
     return f"the host '{host}' is not known here"
 
 

@@ -1,6 +1,6 @@
-"""Handing a message to a client's resident process, and starting that if it is not there.
+"""A client's resident process as its callers see it: start it, send it a message, stop it.
 
-Whoever only hands bytes on starts anew for every message, so nothing of JAX is imported here.
+The process that forwards a message is a new one every time, so nothing of JAX is imported here.
 """
 
 from __future__ import annotations
@@ -17,50 +17,51 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkl.core.errors import UserError
-from fedkl.network.sockets import GoneError, NoAnswerError, ask, listens
+from fedkl.network.sockets import GoneError, NoAnswerError, ask, is_listening
 
-STARTING = 30.0
-"""Seconds that a process may take until it listens."""
+START_TIMEOUT = 30.0
+"""Seconds until a new process must listen."""
 SOCKET, LOG = "worker.sock", "worker.log"
 REFUSED = "refused"
-"""A file with the sentence why the client cannot take part; there is none if it can."""
+"""File with the sentence why the client cannot take part; absent if it can."""
 OVER = "over"
-"""A file that is there once the server has said that its run is over."""
+"""File that exists once the server has said that its run is over."""
 ATTEMPTS = 3
-"""How often a message is handed over to a process that then dies."""
-_STARTING, _ALIVE = "starting.lock", "worker.lock"
+"""Deliveries of a message, each to a new process if the last one died."""
+_START_LOCK, _ALIVE_LOCK = "starting.lock", "worker.lock"
 
 
 class Place(NamedTuple):
-    """Where a client lives on its machine."""
+    """A client on this machine: its folder, its number, and the files of its own."""
 
     directory: Path
-    """Of all clients on the machine; nobody else may look into it."""
+    """Folder of all clients on the machine, closed to other users."""
     client: int
     world: Path | None = None
-    """A TOML file with the client's own `[world]`."""
+    """TOML file with the client's own `[world]`."""
     plugins: tuple[Path, ...] = ()
     watch: int = 0
-    """The number of a process without which the client's ends; 0: none."""
+    """PID of a process that the client's process ends with; 0: none."""
 
     @property
     def folder(self) -> Path:
-        """The client's own."""
+        """Folder of this client."""
         return self.directory / str(self.client)
 
     @property
     def socket(self) -> Path:
-        """Where its process listens."""
+        """Socket on which its process listens."""
         return self.folder / SOCKET
 
 
 def deliver(place: Place, data: bytes, seconds: float) -> bytes:
-    """What a client's process answers; one that is not there is started, and one that dies before
-    it answers is asked again: the same request gives the same answer.
+    """Send a message to a client's process and return its answer; start the process if needed.
+
+    If it dies before it answers, a new one is asked: the same request gives the same answer.
 
     Args:
-        place: where the client lives.
-        data: what is sent.
+        place: of the client.
+        data: the message.
         seconds: how long to wait for all of it.
 
     Raises:
@@ -70,43 +71,44 @@ def deliver(place: Place, data: bytes, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
     for _ in range(ATTEMPTS):
         with contextlib.suppress(GoneError):
-            path = ensure(place, max(0.0, min(STARTING, deadline - time.monotonic())))
+            path = ensure_running(place, max(0.0, min(START_TIMEOUT, deadline - time.monotonic())))
             return ask(path, data, max(0.0, deadline - time.monotonic()))
         # One that is being killed may listen for a moment longer.
         time.sleep(0.1)
     raise NoAnswerError(f"the client's process died {ATTEMPTS} times before it answered")
 
 
-def ensure(place: Place, seconds: float = STARTING) -> Path:
-    """The socket of a client's process, which is started if it is not there.
+def ensure_running(place: Place, seconds: float = START_TIMEOUT) -> Path:
+    """Start a client's process unless it runs, and return its socket.
 
-    Several that ask at once start one.
+    Several callers at once start one process.
 
     Args:
-        place: where the client lives.
-        seconds: how long the process may take until it listens.
+        place: of the client.
+        seconds: until the process must listen.
 
     Raises:
         UserError: the folder cannot be used.
         NoAnswerError: the process did not come up.
     """
     private_folder(place.folder)
-    with _locked(place.folder / _STARTING):
-        if not listens(place.socket):
+    lock = os.open(place.folder / _START_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    with locked(lock):
+        if not is_listening(place.socket):
             _start(place, seconds)
     return place.socket
 
 
 def stop(place: Place, seconds: float = 5.0) -> None:
-    """Ends a client's process if it is there, also one that hangs.
+    """Stop a client's process if it runs, also one that hangs.
 
     Args:
-        place: where the client lives.
-        seconds: how long it may take before it is killed.
+        place: of the client.
+        seconds: before it is killed.
     """
     deadline = time.monotonic() + seconds
     by = signal.SIGTERM
-    while (process := alive(place.folder)) is not None:
+    while (process := running_pid(place.folder)) is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, by)
         time.sleep(0.02)
@@ -114,16 +116,16 @@ def stop(place: Place, seconds: float = 5.0) -> None:
             by = signal.SIGKILL
 
 
-def alive(folder: Path) -> int | None:
-    """The number of the process that serves a client's folder, if there is one."""
+def running_pid(folder: Path) -> int | None:
+    """Return the PID of the process that serves a client's folder, or None."""
     try:
-        with (folder / _ALIVE).open("r+") as file:
+        with (folder / _ALIVE_LOCK).open("r+") as file:
             try:
-                # Shared, so that two who look do not take each other for the process.
+                # Shared, so that two callers do not take each other for the process.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return int(file.read() or 0) or None
-            # Nobody shall take the number of one that is gone for that of its successor.
+            # The PID of a process that is gone must not be taken for its successor's.
             file.truncate(0)
     except FileNotFoundError:
         pass
@@ -131,13 +133,13 @@ def alive(folder: Path) -> int | None:
 
 
 def claim(folder: Path) -> int | None:
-    """Makes this process the one that serves a client's folder, until it ends.
+    """Make this process the one that serves a client's folder, until it ends.
 
     Returns:
         An open file, never to be closed; None if there is another such process.
     """
-    descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Somebody may be looking whether we are alive; that takes no time.
+    descriptor = os.open(folder / _ALIVE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # `running_pid` of another process holds the lock for a moment.
     for _ in range(50):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +154,7 @@ def claim(folder: Path) -> int | None:
 
 
 def private_folder(path: Path) -> None:
-    """Makes a folder that only this user may look into.
+    """Make a folder that is closed to other users.
 
     Raises:
         UserError: it cannot be made, or others may look into it.
@@ -168,8 +170,8 @@ def private_folder(path: Path) -> None:
 
 
 def _start(place: Place, seconds: float) -> None:
-    """Starts the process, and waits until it listens."""
-    stop(place)  # one that is there and cannot be reached
+    """Start the process, and wait until it listens."""
+    stop(place)  # one that runs and cannot be reached
     ours, theirs = os.pipe()
     log = os.open(place.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     # -P: what lies in the current folder is not ours to import.
@@ -185,7 +187,7 @@ def _start(place: Place, seconds: float) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # The same for every one, whoever starts it: the user's command, or Flower.
+            # The same folder, whether the user's command or Flower starts it.
             cwd=place.folder,
             pass_fds=[theirs],
             start_new_session=True,
@@ -199,7 +201,7 @@ def _start(place: Place, seconds: float) -> None:
 
 
 def _wait(place: Place, ready: int, seconds: float) -> None:
-    """Until the process says that it listens; its end of the pipe closes if it dies."""
+    """Wait until the process says that it listens; its end of the pipe closes if it dies."""
     os.set_blocking(ready, False)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -217,8 +219,8 @@ def _wait(place: Place, ready: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def locked(descriptor: int) -> Iterator[None]:
+    """Hold an exclusive lock on an open file or folder inside the block, and close it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -1,9 +1,8 @@
-"""A client's own states on its own disk: `FEDERATION/ROUND.safetensors`, one for each round after
-which it would have a new one.
+"""A client's states on its disk: `FEDERATION/ROUND.safetensors`, one for each round it trained in.
 
 A state is written before the answer leaves, and is pending until a later request says that the
-server accepted it (`since`). So whatever the moment of a crash on either side, the client finds the
-state that the server goes on from; also if the server goes back to an older checkpoint.
+server accepted it (`since`). So after a crash on either side, or if the server resumes from an
+older checkpoint, the client finds the state that the server continues from.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ NO_LIMIT = 2**62
 
 
 class StateError(Exception):
-    """Why a client cannot go on from the state that the server says, in one sentence."""
+    """A state that the server names and the client cannot continue from; one sentence."""
 
 
-class Kept(NamedTuple):
-    """What is in a file."""
+class StoredState(NamedTuple):
+    """The contents of a file."""
 
     since: int
-    """The round of the state that this one was trained from."""
+    """Round of the state that this one was trained from."""
     turn: int
-    """Of the request that it was trained for."""
+    """Turn of the request that it was trained for."""
     arrays: wire.Arrays
 
 
@@ -52,10 +51,10 @@ class States:
         self._first = first
 
     def read(self, round: int) -> ClientState:
-        """The state that a round left; 0: the first.
+        """Return the state after a round; 0: the first.
 
         Raises:
-            StateError: it is not there, damaged, or of another config.
+            StateError: it is missing, damaged, or of another config.
         """
         if round == 0:
             return self._first
@@ -67,13 +66,13 @@ class States:
             ) from error
 
     def write(self, round: int, since: int, turn: int, state: ClientState) -> None:
-        """Keeps a new state, durably; one of the same round is replaced.
+        """Write a new state, durably; one of the same round is replaced.
 
         Args:
-            round: that it is the state after.
+            round: after which this is the state.
             since: the round of the state that it was trained from.
             turn: of the request that it was trained for.
-            state: to keep.
+            state: to write.
 
         Raises:
             UserError: the operating system refused.
@@ -86,20 +85,20 @@ class States:
         files.write_atomically(self._path(round), data, _FILE)
 
     def turn(self, round: int) -> int:
-        """Of the request that a round's state was trained for; 0 if none can be read."""
+        """Return the turn of the request that a round's state was trained for; 0: unreadable."""
         try:
             return self._open(round).turn
         except StateError:
             return 0
 
-    def forget(self, since: int, floor: int) -> None:
-        """Removes what the server can no longer ask for.
+    def prune(self, since: int, floor: int) -> None:
+        """Remove the states that the server can no longer ask for.
 
-        That is all from before round `floor`, but for the state that the client had then: the
-        newest of those that led to the one that the server goes on from now.
+        These are all from before round `floor`, except the one that the client had then: the newest
+        ancestor of the state that the server continues from.
 
         Args:
-            since: the round of the state that the server goes on from.
+            since: the round of the state that the server continues from.
             floor: the server will not go back beyond the state that this round left.
 
         Raises:
@@ -113,7 +112,7 @@ class States:
             while since > floor:
                 since = self._open(since).since
         except StateError:
-            return  # Nobody knows which of the old ones led here.
+            return  # It is unknown which of the old ones led here.
         with files.explain_os_errors("remove a file in", self._folder):
             for round in old:
                 if round != since:
@@ -128,7 +127,7 @@ class States:
     def _path(self, round: int) -> Path:
         return self._folder / f"{round:06d}.safetensors"
 
-    def _open(self, round: int) -> Kept:
+    def _open(self, round: int) -> StoredState:
         path, what = self._path(round), f"this client's state after round {round}"
         with files.explain_os_errors("read", path):
             try:
@@ -137,10 +136,10 @@ class States:
                 raise StateError(f"{what} is not on its disk") from error
         try:
             header, arrays = wire.unpack(_KIND, data, NO_LIMIT)
-            wire.check_names(header, {"round", "since", "turn"})
-            its, since, turn = (wire.whole(header, name) for name in ("round", "since", "turn"))
+            wire.check_entries(header, {"round", "since", "turn"})
+            its, since, turn = (wire.int_entry(header, name) for name in ("round", "since", "turn"))
         except MessageError as error:
             raise StateError(f"{what} is damaged: {error}") from error
         if its != round or since >= round:
             raise StateError(f"{what} is damaged: it is that of round {its}")
-        return Kept(since, turn, arrays)
+        return StoredState(since, turn, arrays)

@@ -1,4 +1,4 @@
-"""The server's side: requests to the clients of one federation, and what their replies say."""
+"""The server's side: requests to the clients of a federation, and the results in their replies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from fedkl.config.config import Config
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import to_arrays
-from fedkl.network import LARGEST
-from fedkl.network.handshake import Greeting, sources_of, versions, write_greeting
+from fedkl.network import MAX_MESSAGE_BYTES
 from fedkl.network.messages import (
+    Greeting,
     Request,
     check_federation,
     read_reply,
     result_of,
+    result_versions,
+    sources_of,
     spaces_of,
+    write_greeting,
     write_request,
 )
 from fedkl.network.wire import MessageError
@@ -29,12 +32,12 @@ from fedkl.server.validation import expected_of
 
 R = TypeVar("R")
 
-_BESIDE = 1 << 20
-"""Bytes of an answer beside its arrays, at the most: their names, and what it says of itself."""
+_OVERHEAD = 1 << 20
+"""Most bytes of a reply beside its arrays: their names and the header."""
 
 
-class Moment(NamedTuple):
-    """When something is asked; see `Request`."""
+class RequestStamp(NamedTuple):
+    """The fields of a `Request` that tell it from all others."""
 
     round: int
     turn: int
@@ -43,9 +46,9 @@ class Moment(NamedTuple):
 
 
 class Exchange:
-    """Writes requests, and reads replies to them."""
+    """Writer of requests, and reader of the replies to them."""
 
-    def __init__(self, config: Config, federation: str, limit: int = LARGEST) -> None:
+    def __init__(self, config: Config, federation: str, limit: int = MAX_MESSAGE_BYTES) -> None:
         """Args:
         config: the run's.
         federation: its name, as `messages.new_federation` made it.
@@ -58,13 +61,13 @@ class Exchange:
         self._limit = limit
 
     def greeting(
-        self, client: int | None, at: Moment, refusal: str = "", over: bool = False
+        self, client: int | None, at: RequestStamp, refusal: str = "", over: bool = False
     ) -> bytes:
-        """Make the greeting of a client that has connected.
+        """Return the greeting for a client that has connected.
 
         Args:
             client: whose key it has; None: it needs none.
-            at: when.
+            at: round, turn and nonce.
             refusal: why it cannot take part.
             over: whether the run is over.
         """
@@ -73,7 +76,7 @@ class Exchange:
             client=client,
             turn=at.turn,
             nonce=at.nonce,
-            versions=versions(),
+            versions=result_versions(),
             config=self._text,
             spaces=spaces_of(self._config.world),
             sources=sources_of(self._config),
@@ -82,18 +85,20 @@ class Exchange:
         )
         return write_greeting(said, self._limit)
 
-    def request(self, work: Work[Any], model: Model, job: Job, key: Words, at: Moment) -> bytes:
-        """What is sent to a job's client.
+    def request(
+        self, work: Work[Any], model: Model, job: Job, key: Words, at: RequestStamp
+    ) -> bytes:
+        """Return the request for a job's client.
 
         Args:
-            work: what is asked.
-            model: what is broadcast to those that have no model of their own.
-            job: of whom it is asked.
-            key: of what clients share.
-            at: when.
+            work: to do.
+            model: broadcast to clients without a model of their own.
+            job: the client, and its key.
+            key: for draws that clients share.
+            at: round, turn, floor and nonce.
 
         Raises:
-            MessageError: it is too large, or asks for what a client does not give.
+            MessageError: it is too large, or asks for work that clients do not do.
         """
         asked = Request(
             federation=self.federation,
@@ -110,24 +115,26 @@ class Exchange:
         return write_request(asked, self._limit)
 
     def largest(self, work: Work[Any], model: Model, job: Job) -> int:
-        """Bytes that an answer to a request has at the most.
+        """Return the most bytes that a reply to a request may have.
 
         Args:
             work, model, job: of the request.
         """
         arrays = to_arrays(self._expected(work, _sent(model, job))).values()
-        return min(self._limit, sum(array.nbytes for array in arrays) + _BESIDE)
+        return min(self._limit, sum(array.nbytes for array in arrays) + _OVERHEAD)
 
     def largest_of_all(self) -> int:
-        """Bytes that an honest answer to anything stays below, with much to spare."""
+        """Return a number of bytes that no honest reply comes near."""
         model, _ = self._config.first_states
         return min(self._limit, 4 * self.largest(Train(), model, Job(0, np.zeros(2, np.uint32))))
 
-    def result(self, data: bytes, work: Work[R], model: Model, job: Job, at: Moment) -> R | Failure:
-        """What a client made of a request, or why that does not count.
+    def result(
+        self, data: bytes, work: Work[R], model: Model, job: Job, at: RequestStamp
+    ) -> R | Failure:
+        """Return the result in a client's reply, or a `Failure`.
 
         Args:
-            data: what came back; anything at all.
+            data: the reply, not checked yet.
             work, model, job, at: of the request.
         """
         try:
@@ -143,7 +150,7 @@ class Exchange:
         return result_of(reply, self._expected(work, _sent(model, job)))
 
     def _expected(self, work: Work[Any], model: Model) -> Any:
-        """An answer with the right structure, shapes and types."""
+        """Return an answer of the right structure, shapes and types."""
         match work:
             case Train():
                 return expected_of(model, self._limits)

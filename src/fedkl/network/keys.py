@@ -1,26 +1,26 @@
-"""What a federation is secured with: a certificate authority of its own, the server's certificate,
-and a pair of keys for each client.
+"""The keys of a federation: an authority, the server's certificate, and a key pair for each client.
 
-    ca.key, ca.crt            the authority, which only signs the server's certificate
-    server.key, server.crt    what the server shows to clients
-    client-N.key, client-N.pub   what client N shows to the server (OpenSSH, P-384)
+In a folder of keys:
+
+    ca.key, ca.crt               the authority, which only signs the server's certificate
+    server.key, server.crt       the server's, for TLS and signatures
+    client-N.key, client-N.pub   client N's, to authenticate itself (OpenSSH, P-384)
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedkl.core.errors import UserError
 from fedkl.io import files
-from fedkl.network.client_process import private_folder
+from fedkl.network.client_process import locked, private_folder
 
 MISSING = (
     "a federation over a network needs Flower and cryptography; install them with "
@@ -38,40 +38,41 @@ except ImportError as error:
     raise UserError(MISSING) from error
 
 HOSTS = ("localhost", "127.0.0.1")
-"""What every server's certificate is for."""
-LONGEST = 3650
-"""Days that the authority lasts, and a server's certificate at the most."""
+"""Hosts in every server's certificate."""
+MAX_DAYS = 3650
+"""Days that the authority is valid; the most for a server's certificate."""
 MOST_CLIENTS = 100_000
 _PRIVATE, _PUBLIC = 0o600, 0o644
-_CLOCKS_DIFFER = datetime.timedelta(hours=1)
+_CLOCK_SKEW = datetime.timedelta(hours=1)
 _CLIENT = re.compile(r"client-(0|[1-9]\d*)\.pub")
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _WRONG = (ValueError, TypeError, UnsupportedAlgorithm)
-"""What `cryptography` raises for a file that is not what it should be."""
+"""Exceptions of `cryptography` for a file with other contents."""
 
 
 def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365) -> None:
-    """Makes what is missing of a federation's keys, and leaves alone what is there.
+    """Make the missing keys of a federation, and leave the others alone.
 
-    Client N is there if `client-N.pub` is: its private key may have been moved to the client. The
-    authority's key is needed only for a server's certificate, and may be kept elsewhere.
+    Client N has keys if `client-N.pub` exists: its private key may have been moved to the client.
+    The authority's key is needed only for a server's certificate, and may be kept elsewhere.
 
     Args:
-        folder: of all of it; nobody else may look into it.
-        clients: that there are in all.
-        hosts: names and addresses that clients know the server by, besides `HOSTS`.
-        days: that the server's certificate is valid.
+        folder: of the keys, closed to other users.
+        clients: number of clients.
+        hosts: names and addresses of the server, besides `HOSTS`.
+        days: validity of the server's certificate.
 
     Raises:
-        UserError: a number or a name is wrong, or a file that is there is.
+        UserError: a number, a name or an existing file is wrong.
     """
     if not 1 <= clients <= MOST_CLIENTS:
         raise UserError(f"there must be 1 to {MOST_CLIENTS} clients, not {clients}")
-    if not 1 <= days <= LONGEST:
-        raise UserError(f"a certificate can be valid for 1 to {LONGEST} days, not {days}")
+    if not 1 <= days <= MAX_DAYS:
+        raise UserError(f"a certificate can be valid for 1 to {MAX_DAYS} days, not {days}")
     others = [_name(host) for host in hosts]
     private_folder(folder)
-    with _locked(folder):
+    # Against another process that makes keys there.
+    with locked(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)):
         files.remove_temporaries(folder)
         if (folder / "server.crt").exists():
             _check_names(folder / "server.crt", others)
@@ -82,23 +83,22 @@ def make(folder: Path, clients: int, hosts: Sequence[str] = (), days: int = 365)
             _make_client(folder, number)
 
 
-class Watch:
-    """Notices when what a server needs of a folder of keys has changed: clients' public keys, its
-    certificate, its private key."""
+class KeyWatch:
+    """Watcher of the files that a server needs: clients' public keys, its certificate and key."""
 
     def __init__(self, folder: Path) -> None:
         """Args:
         folder: as `make` makes it.
         """
         self._folder = folder
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
 
     def changed(self) -> bool:
-        """Whether something has, since this was last asked."""
-        before, self._stamp = self._stamp, self._look()
+        """Return True if a file has changed since the last call."""
+        before, self._stamp = self._stamp, self._read_stamp()
         return before != self._stamp
 
-    def _look(self) -> list[tuple[str, int, int]]:
+    def _read_stamp(self) -> list[tuple[str, int, int]]:
         found = []
         with files.explain_os_errors("read", self._folder):
             for path in self._folder.iterdir():
@@ -111,14 +111,14 @@ class Watch:
 
 
 def public_keys(folder: Path, may_be_none: bool = False) -> dict[int, bytes]:
-    """The public key of each client whose `client-N.pub` is in a folder, as `normalised` has it.
+    """Return the public key of each client with a `client-N.pub` in a folder, as `normalised`.
 
     Args:
         folder: as `make` makes it.
-        may_be_none: whether it is no mistake that there is none.
+        may_be_none: allow a folder without any.
 
     Raises:
-        UserError: there is none, one cannot be read, or two clients have the same.
+        UserError: the folder has none, one cannot be read, or two are equal.
     """
     with files.explain_os_errors("read", folder):
         names = [name for path in folder.iterdir() if (name := _CLIENT.fullmatch(path.name))]
@@ -139,9 +139,9 @@ def public_keys(folder: Path, may_be_none: bool = False) -> dict[int, bytes]:
 
 
 def normalised(pem: bytes) -> bytes:
-    """A public key in the one form that can be compared.
+    """Return a public key in a canonical form, for comparison.
 
-    What is no key is given back as it is: it is the same as nobody's.
+    Bytes that are not a key are returned as they are: they equal no client's.
     """
     try:
         return _pem(forms.load_pem_public_key(pem))
@@ -150,10 +150,10 @@ def normalised(pem: bytes) -> bytes:
 
 
 def public_key_of(path: Path) -> bytes:
-    """The public half of a client's private key as Flower reads it, as `normalised` has it.
+    """Return the public half of a client's private key file, as `normalised`.
 
     Raises:
-        UserError: the file holds no such key, or is open to others.
+        UserError: the file has no such key, or other users can read it.
     """
     data = read_private(path)
     try:
@@ -166,19 +166,19 @@ def public_key_of(path: Path) -> bytes:
 
 
 def server_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """The server's private key.
+    """Return the server's private key.
 
     Raises:
-        UserError: it cannot be read, is open to others, or is none.
+        UserError: it cannot be read, is open to other users, or is not a key.
     """
     return _private(folder / "server.key", may_make=False)
 
 
 def certificate(path: Path) -> x509.Certificate:
-    """The certificate in a file.
+    """Return the certificate in a file.
 
     Raises:
-        UserError: it cannot be read, or is none.
+        UserError: it cannot be read, or is not a certificate.
     """
     try:
         return x509.load_pem_x509_certificate(_read(path))
@@ -187,10 +187,10 @@ def certificate(path: Path) -> x509.Certificate:
 
 
 def read_private(path: Path) -> bytes:
-    """The contents of a file that only its owner may read.
+    """Read a file that only its owner may read.
 
     Raises:
-        UserError: it cannot be read, or others can, too.
+        UserError: it cannot be read, or other users can read it.
     """
     with files.explain_os_errors("read", path):
         mode = path.stat().st_mode
@@ -200,14 +200,14 @@ def read_private(path: Path) -> bytes:
 
 
 def validity(data: bytes, what: str) -> tuple[datetime.datetime, datetime.datetime]:
-    """From when until when a certificate is valid.
+    """Return the first and the last moment at which a certificate is valid.
 
     Args:
-        data: of the certificate, as PEM or DER.
-        what: what it is called if it is none.
+        data: the certificate, as PEM or DER.
+        what: its name in an error.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not a certificate.
     """
     try:
         if data.lstrip().startswith(b"-----"):
@@ -220,16 +220,16 @@ def validity(data: bytes, what: str) -> tuple[datetime.datetime, datetime.dateti
 
 
 def expiry(path: Path) -> float:
-    """When the certificate in a file expires, as `time.time` counts.
+    """Return the time at which the certificate in a file expires (`time.time`).
 
     Raises:
-        UserError: it cannot be read, or is none.
+        UserError: it cannot be read, or is not a certificate.
     """
     return certificate(path).not_valid_after_utc.timestamp()
 
 
 def _make_server(folder: Path, names: Sequence[x509.GeneralName], days: int) -> None:
-    """The authority if it is not there, and a certificate by it."""
+    """Make the authority unless it exists, and the server's certificate."""
     authority = _private(folder / "ca.key", may_make=not (folder / "ca.crt").exists())
     if not (folder / "ca.crt").exists():
         _create(folder / "ca.crt", _authority(authority).public_bytes(forms.Encoding.PEM))
@@ -258,7 +258,7 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     # would be told of a bad signature and not of an unknown authority.
     name = f"fedkl federation {secrets.token_hex(4)}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    end = _now() + datetime.timedelta(days=LONGEST)
+    end = _now() + datetime.timedelta(days=MAX_DAYS)
     return (
         _certificate(name, key.public_key(), subject, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -270,14 +270,14 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 def _certificate(
     name: str, key: ec.EllipticCurvePublicKey, issuer: x509.Name, end: datetime.datetime
 ) -> x509.CertificateBuilder:
-    """What all certificates have."""
+    """Return a builder with the fields that all certificates have."""
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_now() - _CLOCKS_DIFFER)
+        .not_valid_before(_now() - _CLOCK_SKEW)
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
@@ -316,7 +316,7 @@ def _make_client(folder: Path, number: int) -> None:
 
 
 def _private(path: Path, may_make: bool) -> ec.EllipticCurvePrivateKey:
-    """The key in a file, made if there is none and there may be a new one."""
+    """Return the key in a file; make it if it is missing and `may_make`."""
     if may_make and not path.exists():
         key = ec.generate_private_key(ec.SECP384R1())
         form = (forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
@@ -333,7 +333,7 @@ def _private(path: Path, may_make: bool) -> ec.EllipticCurvePrivateKey:
 
 
 def _check_names(path: Path, names: Sequence[x509.GeneralName]) -> None:
-    """Whether a certificate is for all these names."""
+    """Check that a certificate is for all these names."""
     try:
         found = certificate(path).extensions
         has = {*found.get_extension_for_class(x509.SubjectAlternativeName).value}
@@ -381,7 +381,7 @@ def _read(path: Path) -> bytes:
 
 
 def _create(path: Path, data: bytes, mode: int = _PUBLIC) -> None:
-    """Makes a file with all of its contents and exactly this mode, or, if there is one, fails."""
+    """Create a file atomically with this mode; fail if it exists."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.fedkl-tmp")
     with files.explain_os_errors("write", path):
         try:
@@ -397,14 +397,3 @@ def _create(path: Path, data: bytes, mode: int = _PUBLIC) -> None:
         finally:
             temporary.unlink(missing_ok=True)
         files.sync_directory(path.parent)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two that make keys in a folder do so one after the other."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

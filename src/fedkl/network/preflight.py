@@ -1,7 +1,7 @@
-"""Try a client's own files: `python -m fedkl.network.preflight [--world FILE] [--plugin FILE]`.
+"""Load a client's own files: `python -m fedkl.network.preflight [--world FILE] [--plugin FILE]`.
 
-In a process of its own, because a plugin is somebody's code, and may need JAX. Says on stderr, in
-its last line, what is wrong.
+This runs in a process of its own, because a plugin is user code and may need JAX. The last line of
+stderr is the error.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
-from fedkl.network.worker import own_world
+from fedkl.network.worker import read_own_world
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
-    """Whether a client could use these.
+    """Check that a client can load its world and its plugins.
 
     Args:
         world: a TOML file with the client's own `[world]`.
         plugins: Python files.
 
     Raises:
-        UserError: it could not.
+        UserError: it cannot.
     """
-    own_world(world)
+    read_own_world(world)
     for plugin in plugins:
         if not plugin.is_file():
             raise UserError(f"the plugin {plugin} is not a file")
@@ -47,18 +47,18 @@ def try_files(world: Path | None, plugins: Sequence[Path]) -> None:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"the plugins took longer than {PATIENCE:g} s to load") from error
+        raise UserError(f"the plugins took longer than {TIMEOUT:g} s to load") from error
     if done.returncode:
         lines = done.stderr.split("\n")
         raise UserError(next((x for x in reversed(lines) if x.strip()), "the plugins cannot run"))
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 0 if all is well, otherwise 2."""
+    """Load the files and return the exit code: 0, or 2 if one fails."""
     parser = argparse.ArgumentParser("python -m fedkl.network.preflight", description=__doc__)
     parser.add_argument("--world", type=Path)
     parser.add_argument("--plugin", type=Path, action="append", default=[])
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _try_world(path: Path | None) -> int:
-    table = own_world(path)
+    table = read_own_world(path)
     if table is None:
         return 0
     from fedkl.core.settings import build

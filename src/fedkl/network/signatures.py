@@ -1,13 +1,13 @@
-"""What proves to a client that its server asks: a signature over what is asked, and for whom.
+"""Signatures by which a client knows that a message is its server's, and for this client.
 
 The server signs with `server.key` and sends `server.crt` along. A client has `ca.crt`, so it can
 see that the authority of its federation vouches for the key, and a new certificate of the server's
-changes nothing for it. Flower hands on what anybody on its server says in the server's name, so
-this comes before all else that a client does with a message.
+changes nothing for it. Flower forwards messages from any app on its server, so a client verifies
+the signature before all else.
 
 Signed bytes are `MAGIC`, three lengths, the certificate, the recipient, the signature, and the
-content. All of it is signed: of whom it is asked, and all that a request or a greeting
-says, with its federation, round, turn and nonce.
+content. All of it is signed: the recipient, and all of a request or a greeting, with its
+federation, round, turn and nonce.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _LENGTHS = struct.Struct(">III")
 _PURPOSE = (
     b"What the server of a federation of fedkl asks of one of its clients, and nothing else.\0"
 )
-"""Before all that is signed. TLS signs with the same key: no handshake begins with this, and what a
-peer may choose of one (32 bytes) is shorter."""
+"""Prefix of all signed bytes. TLS signs with the same key: no handshake begins with this, and the
+32 bytes of one that a peer may choose are shorter."""
 _HASH = ec.ECDSA(hashes.SHA384())
 _WRONG = (
     ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion,
     x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType,
 )  # fmt: skip
-"""What `cryptography` raises for bytes that are not what they should be."""
+"""Exceptions of `cryptography` for invalid bytes."""
 
 
 class ForgedError(Exception):
-    """Why a message does not count, in one sentence."""
+    """A message without a valid signature of the server; one sentence."""
 
 
 def fingerprint(public: bytes) -> bytes:
-    """By which a client is known in what is signed.
+    """Return the digest by which a signature names a client.
 
     Args:
         public: its public key, as `keys.normalised` has it.
@@ -61,14 +61,14 @@ def fingerprint(public: bytes) -> bytes:
 
 
 class Signer:
-    """Signs what the server of a federation sends."""
+    """Signer of the messages of a federation's server."""
 
     def __init__(self, folder: Path) -> None:
         """Args:
         folder: of the keys, as `fedkl keys` makes it.
 
         Raises:
-            UserError: something is missing there, or is not what it should be.
+            UserError: a file is missing or invalid.
         """
         self._folder = folder
         self._key = keys.server_key(folder)
@@ -76,10 +76,10 @@ class Signer:
         self._clients: Mapping[int, bytes] = keys.public_keys(folder)
 
     def reload(self) -> None:
-        """Takes the keys as they are in the folder now; all or nothing.
+        """Read the keys again; all or nothing.
 
         Raises:
-            UserError: as the constructor; those of before stay.
+            UserError: as the constructor; the old keys stay.
         """
         folder = self._folder
         key, certificate = keys.server_key(folder), keys.certificate(folder / "server.crt")
@@ -90,11 +90,11 @@ class Signer:
         self._certificate = certificate.public_bytes(forms.Encoding.DER)
 
     def sign(self, client: int, content: bytes) -> bytes:
-        """The content as only this client takes it.
+        """Sign a message for one client.
 
         Args:
             client: its number.
-            content: what it is sent.
+            content: the message.
         """
         recipient = fingerprint(self._clients[client])
         signature = self._key.sign(_signed(self._certificate, recipient, content), _HASH)
@@ -103,27 +103,27 @@ class Signer:
 
 
 class Verifier(NamedTuple):
-    """Knows what is for one client, and from its server."""
+    """Verifier of messages from the server to one client."""
 
     ca: Path
-    """The certificate of the federation's authority."""
+    """Certificate of the federation's authority."""
     recipient: bytes
     """The client's `fingerprint`."""
 
     @classmethod
     def of(cls, ca: Path, key: Path) -> Verifier:
-        """That of the client with this private key.
+        """Return the verifier of the client with this private key.
 
         Raises:
-            UserError: it is none.
+            UserError: the file is not a private key.
         """
         return cls(ca, fingerprint(keys.public_key_of(key)))
 
     def content(self, data: bytes) -> bytes:
-        """What a server says in bytes that somebody sent.
+        """Verify a signed message and return its content.
 
         Raises:
-            ForgedError: it is not this client's server who says it, or not to this client.
+            ForgedError: it is not from this client's server, or not for this client.
             UserError: the authority's certificate cannot be read.
         """
         certificate, recipient, signature, content = _parts(data)
@@ -136,7 +136,7 @@ class Verifier(NamedTuple):
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ForgedError("it is signed by a key of another kind than a server's")
             if ExtendedKeyUsageOID.SERVER_AUTH not in usage:
-                raise ForgedError("it is signed by somebody who is not the server")
+                raise ForgedError("it is signed by a key that is not a server's")
             key.verify(signature, _signed(certificate, recipient, content), _HASH)
         except _WRONG as error:
             raise ForgedError("it is not signed by the server of this federation") from error
@@ -149,16 +149,19 @@ class Verifier(NamedTuple):
 
 
 def _signed(certificate: bytes, recipient: bytes, content: bytes) -> bytes:
-    """What a signature is over. The certificate is part of it, because the last bits of its own
-    signature can be written in two ways."""
+    """Return the bytes that are signed.
+
+    The certificate is among them, because the last bits of its own signature can be written in two
+    ways.
+    """
     return b"".join([_PURPOSE, hashlib.sha256(certificate).digest(), recipient, content])
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """Certificate, recipient, signature and content.
+    """Split signed bytes into certificate, recipient, signature and content.
 
     Raises:
-        ForgedError: there are no such parts.
+        ForgedError: they cannot be split.
     """
     start = len(MAGIC) + _LENGTHS.size
     if not data.startswith(MAGIC) or len(data) < start:

@@ -1,7 +1,6 @@
-"""Messages between processes of one user, over Unix sockets: each with its length before it, all
-with a deadline.
+"""Messages over Unix sockets between processes of one user, each with a length and a deadline.
 
-Whoever only hands bytes on starts anew for every message, so nothing of JAX is imported here.
+The process that forwards a message is a new one every time, so nothing of JAX is imported here.
 """
 
 from __future__ import annotations
@@ -16,39 +15,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedkl.core.errors import UserError
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 
 _LENGTH = struct.Struct(">Q")
 _PEER = struct.Struct("iII")
-"""The numbers of a process, its user and its group, as Linux says them."""
-_LONGEST_PATH = 100
-"""What every system allows as the name of a socket."""
+"""PID, user and group of a peer, as Linux gives them."""
+_MAX_PATH = 100
+"""Bytes of a socket's path that every system allows."""
 
 
 class NoAnswerError(Exception):
-    """Why a process did not answer, in one sentence."""
+    """A process did not answer; the reason in one sentence."""
 
 
 class GoneError(NoAnswerError):
-    """Nobody was there, or died before the answer."""
+    """The process was not there, or died before it answered."""
 
 
-def ask(path: Path, data: bytes, seconds: float, limit: int = LARGEST) -> bytes:
-    """What the process that listens on a socket answers.
+def ask(path: Path, data: bytes, seconds: float, limit: int = MAX_MESSAGE_BYTES) -> bytes:
+    """Send a message to the process that listens on a socket, and return its answer.
 
     Args:
         path: of the socket.
-        data: what is sent.
-        seconds: how long to wait for all of it.
+        data: the message.
+        seconds: to wait for the whole answer.
         limit: bytes that an answer may have.
 
     Raises:
-        GoneError: nobody listens, or it died meanwhile.
+        GoneError: no process listens, or it died meanwhile.
         NoAnswerError: it took too long.
     """
     deadline = time.monotonic() + seconds
     try:
-        with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
+        with socket.socket(socket.AF_UNIX) as connection, _short_name(path) as name:
             connection.settimeout(seconds)
             connection.connect(name)
             require_same_user(connection)
@@ -63,20 +62,20 @@ def ask(path: Path, data: bytes, seconds: float, limit: int = LARGEST) -> bytes:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket that only this user can connect to; one that was left behind is replaced."""
+    """Listen on a socket that only this user can connect to; replace one that was left behind."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    with _short(path) as name:
-        # Nobody can connect before `listen`, so nobody was quicker than the permissions.
+    with _short_name(path) as name:
+        # No process can connect before `listen`, so none precedes the permissions.
         listener.bind(name)
         path.chmod(0o600)
         listener.listen(16)
     return listener
 
 
-def listens(path: Path) -> bool:
-    """Whether somebody listens on a socket."""
-    with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
+def is_listening(path: Path) -> bool:
+    """Return True if a process listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as connection, _short_name(path) as name:
         connection.setblocking(False)
         try:
             connection.connect(name)
@@ -88,11 +87,12 @@ def listens(path: Path) -> bool:
 
 
 def require_same_user(connection: socket.socket) -> None:
-    """Sees to it that who is at the other end is a process of this user; where the system cannot
-    say (Linux can), the folder of the socket has to keep others out.
+    """Check that the peer is a process of this user.
+
+    Where the system cannot tell (Linux can), the folder of the socket has to keep others out.
 
     Raises:
-        PermissionError: it is somebody else's.
+        PermissionError: it is another user's.
     """
     if hasattr(socket, "SO_PEERCRED"):
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
@@ -102,20 +102,20 @@ def require_same_user(connection: socket.socket) -> None:
 
 
 def send(connection: socket.socket, data: bytes, deadline: float) -> None:
-    """Sends a message with its length before it.
+    """Send a message with its length before it.
 
     Raises:
         OSError: the connection broke, or the deadline (`time.monotonic`) has passed.
     """
     connection.settimeout(_left(deadline))
     connection.sendall(_LENGTH.pack(len(data)))
-    if data:  # who has heard that there is nothing more may have hung up
+    if data:  # a peer that has read a length of 0 may have closed the connection
         connection.settimeout(_left(deadline))
         connection.sendall(data)
 
 
 def receive(connection: socket.socket, limit: int, deadline: float) -> bytes:
-    """A message that `send` sent.
+    """Receive a message of `send`.
 
     Raises:
         EOFError: the connection was closed before its end.
@@ -145,9 +145,9 @@ def _left(deadline: float) -> float:
 
 
 @contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """A name of a socket that the system can take, however long its path is."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
+def _short_name(path: Path) -> Iterator[str]:
+    """Yield a name of a socket that is short enough for the system."""
+    if len(os.fsencode(path)) <= _MAX_PATH:
         yield str(path)
         return
     if sys.platform != "linux":

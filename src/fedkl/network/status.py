@@ -1,5 +1,6 @@
-"""How a federation and its clients are doing: a file that the server, or a client, writes while it
-runs, and whoever is asked (`fedkl status`) reads. Nothing of JAX or Flower is imported here.
+"""The status of a federation: a file that the server, or a client, writes while it runs.
+
+`fedkl status` reads it. Nothing of JAX or Flower is imported here.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from fedkl.io import files, strict_json
 R = TypeVar("R")
 
 FOLDER = "flower"
-"""Of a run: logs, this file, and, of a federation on this machine, what its clients keep."""
+"""Folder of a run with logs, the status file, and the states of clients on this machine."""
 FILE = "status.json"
-"""Of the server in `RUN/flower`, and of a client in the folder of its state."""
-WRITING = 2.0
-"""Seconds between two writes, unless it is the last."""
+"""Status file: the server's in `RUN/flower`, a client's in the folder of its state."""
+WRITE_INTERVAL = 2.0
+"""Seconds between two writes; the last is always written."""
 
 
 @dataclasses.dataclass(slots=True)
 class ClientStatus:
-    """What the server knows of a client since it was started."""
+    """The status of a client since the server was started."""
 
     client: int
     connected: bool = False
     last_seen: float | None = None
-    """When it was last known to be connected, or answered (`time.time`)."""
+    """Time of its last connection or answer (`time.time`)."""
     latency: float | None = None
-    """Seconds from the last request that it answered to the answer, with the work."""
+    """Seconds from its last answered request to the answer, with the work."""
     answers: int = 0
     failures: int = 0
     retries: int = 0
     reason: str = ""
-    """Why it failed last."""
+    """Reason of its last failure."""
 
 
 class FleetStatus:
-    """Counts what clients do, and writes it down for others.
+    """The status of all clients of a server, and the writer of its file.
 
     Attributes:
-        expires: when the server's certificate does (`time.time`); None: there is none.
+        expires: end of the server's certificate (`time.time`); None: it has none.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -61,7 +62,7 @@ class FleetStatus:
         self._round = 0
 
     def connected(self, clients: Collection[int]) -> None:
-        """Takes note of who is connected now."""
+        """Record the clients that are connected now."""
         now = time.time()
         for client in clients:
             self._of(client).last_seen = now
@@ -70,36 +71,36 @@ class FleetStatus:
         self.write()
 
     def asked(self, round: int) -> None:
-        """Takes note of the round that clients are asked in."""
+        """Record the round of the requests that follow."""
         self._round = round
 
     def answered(self, client: int, seconds: float) -> None:
-        """Takes note of an answer that counts, after so many seconds."""
+        """Record a valid answer and its latency."""
         status = self._of(client)
         status.answers += 1
         status.latency, status.last_seen = seconds, time.time()
 
     def failed(self, client: int, reason: str) -> None:
-        """Takes note of an answer that does not count, or of none."""
+        """Record an answer that is not valid, or that did not come."""
         status = self._of(client)
         status.failures += 1
         status.reason = reason
 
     def retried(self, client: int) -> None:
-        """Takes note of a client that is asked again in the same round."""
+        """Record a second request to a client in the same round."""
         self._of(client).retries += 1
 
     def write(self, over: bool = False) -> None:
-        """Writes the file, if that was not done just now.
+        """Write the file, unless it was written just now.
 
         Args:
-            over: nobody serves the run any more.
+            over: the run is not served any more.
 
         Raises:
             UserError: the operating system refused.
         """
         now = time.monotonic()
-        if self._path is None or (now < self._written + WRITING and not over):
+        if self._path is None or (now < self._written + WRITE_INTERVAL and not over):
             return
         self._written = now
         clients = sorted(self._clients.values(), key=lambda status: status.client)
@@ -121,8 +122,8 @@ class FleetStatus:
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
-    """What the file of a server says."""
+class ServeStatus:
+    """The contents of a server's file."""
 
     time: float
     process: int | None
@@ -133,21 +134,21 @@ class Served:
 
 
 @dataclasses.dataclass(frozen=True)
-class Joined:
-    """What the file of a client says."""
+class JoinStatus:
+    """The contents of a client's file."""
 
     time: float
     process: int | None
     since: float
-    """Of the state of the connection."""
+    """Start of the current state of the connection."""
     connected: bool
     address: str
     over: bool
     """True if the server has said that its run is over."""
 
 
-def write_joined(path: Path, joined: Joined) -> None:
-    """Writes a client's file.
+def write_join_status(path: Path, joined: JoinStatus) -> None:
+    """Write a client's file.
 
     Raises:
         UserError: the operating system refused.
@@ -155,38 +156,38 @@ def write_joined(path: Path, joined: Joined) -> None:
     files.write_atomically(path, strict_json.encode(dataclasses.asdict(joined)), 0o600)
 
 
-def read_served(path: Path) -> Served | None:
+def read_serve_status(path: Path) -> ServeStatus | None:
     """Read a server's file; None if there is none.
 
     Raises:
         UserError: it cannot be read, or is damaged.
     """
 
-    def served(table: dict[str, Any]) -> Served:
+    def served(table: dict[str, Any]) -> ServeStatus:
         clients = [ClientStatus(**_fields(ClientStatus, row)) for row in table.pop("clients")]
-        return Served(**_fields(Served, table | {"clients": clients}))
+        return ServeStatus(**_fields(ServeStatus, table | {"clients": clients}))
 
     return _read(path, served)
 
 
-def read_joined(path: Path) -> Joined | None:
+def read_join_status(path: Path) -> JoinStatus | None:
     """Read a client's file; None if there is none.
 
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    return _read(path, lambda table: Joined(**_fields(Joined, table)))
+    return _read(path, lambda table: JoinStatus(**_fields(JoinStatus, table)))
 
 
 def runs(process: int | None) -> bool:
-    """Whether there is a process of this number."""
+    """Return True if a process with this PID runs."""
     if process is None:
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # it is another user's
         return True
     return True
 
@@ -200,7 +201,7 @@ def _read(path: Path, make: Callable[[dict[str, Any]], R]) -> R | None:
     try:
         return make(strict_json.decode(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{path} is damaged; it is written again when somebody serves") from error
+        raise UserError(f"{path} is damaged; it is written again when the run is served") from error
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -213,13 +214,13 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def _fields(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a table as a class has them.
+    """Check that a table has the fields of a class, with their types, and return it.
 
     Raises:
-        ValueError: they are others, or of other types.
+        ValueError: it has not.
     """
     fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
-    if table.keys() != fields.keys():
+    if not isinstance(table, dict) or table.keys() != fields.keys():
         raise ValueError("it has other entries")
     for name, hint in fields.items():
         value, bare = table[name], hint.removesuffix(" | None")

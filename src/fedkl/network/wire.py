@@ -1,9 +1,9 @@
-"""The one form of all that is sent, or kept on a client's disk: a plain safetensors file.
+"""The format of messages, and of states on a client's disk: a plain safetensors file.
 
 Its arrays are the arrays. Its only metadata entry is a line `FORMAT KIND SHA256 JSON`: the version
-of this format, what it is (a request, a reply, a state), a checksum of everything else, and the
-rest as strict JSON. Nothing is unpickled, so reading runs no code. Whatever is wrong with bytes
-that somebody sent, there is one exception for it.
+of this format, the kind (request, reply, state), a checksum of everything else, and the header as
+strict JSON. Nothing is unpickled, so reading runs no code. All
+errors in received bytes are one exception.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from fedkl.io import strict_json
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 
 FORMAT = 1
-LONGEST_REASON = 200
-"""Characters."""
+MAX_REASON = 200
+"""Characters of a reason."""
 _ENTRY = "fedkl"
 _DTYPES = {
     "BOOL": np.dtype("?"),
@@ -43,11 +43,11 @@ Arrays = dict[str, np.ndarray]
 
 
 class MessageError(Exception):
-    """What is wrong with a message, in one sentence."""
+    """An invalid message; the problem in one sentence."""
 
 
-class Parcel(NamedTuple):
-    """What bytes hold."""
+class Message(NamedTuple):
+    """A decoded message."""
 
     header: dict[str, Any]
     arrays: Arrays
@@ -57,18 +57,18 @@ def pack(
     kind: str,
     header: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray],
-    limit: int = LARGEST,
+    limit: int = MAX_MESSAGE_BYTES,
 ) -> bytes:
-    """A parcel as bytes; the same parcel gives the same bytes.
+    """Encode a message; equal messages give equal bytes.
 
     Args:
-        kind: what it is, in one word.
-        header: what JSON can hold.
+        kind: in one word.
+        header: of JSON's types.
         arrays: each by its name.
         limit: bytes that it may have.
 
     Raises:
-        MessageError: it is too large, or holds what cannot be sent.
+        MessageError: it is too large, or has a value that cannot be sent.
     """
     try:
         text = json.dumps(header, allow_nan=False)
@@ -87,16 +87,16 @@ def pack(
     return data
 
 
-def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
-    """What is in bytes that somebody sent, all of them checked.
+def unpack(kind: str, data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Message:
+    """Decode and check a message.
 
     Args:
-        kind: what it must be.
-        data: anything at all.
-        limit: bytes that are looked at.
+        kind: that is expected.
+        data: any bytes.
+        limit: bytes that it may have.
 
     Raises:
-        MessageError: it is too large, or is no such parcel.
+        MessageError: it is too large, or is not such a message.
     """
     _check_size(kind, data, limit)
     try:
@@ -108,17 +108,17 @@ def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
     version, _, rest = line.partition(" ")
     if version != str(FORMAT):
         raise MessageError(
-            f"it is a message of format {shortened(version)}, and this fedkl knows {FORMAT}: use "
+            f"it is a message of format {one_line(version)}, and this fedkl knows {FORMAT}: use "
             "the same version of fedkl on both sides"
         )
     its_kind, _, rest = rest.partition(" ")
     checksum, _, text = rest.partition(" ")
     if its_kind != kind:
-        raise MessageError(f"it is not a {kind} but a {shortened(its_kind)}")
+        raise MessageError(f"it is not a {kind} but a {one_line(its_kind)}")
     arrays = {}
     for name, tensor in tensors:
         if tensor["dtype"] not in _DTYPES:
-            raise MessageError(f"{shortened(name)} is of the type {tensor['dtype']}")
+            raise MessageError(f"{one_line(name)} is of the type {tensor['dtype']}")
         array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
         arrays[name] = array.reshape(tensor["shape"]).copy()
     if _checksum(kind, text, arrays) != checksum:
@@ -127,11 +127,11 @@ def unpack(kind: str, data: bytes, limit: int = LARGEST) -> Parcel:
         header = strict_json.decode(text.encode())
     except (ValueError, RecursionError) as error:
         raise MessageError(f"the {kind} is not strict JSON") from error
-    return Parcel(header, arrays)
+    return Message(header, arrays)
 
 
 def kind_of(data: bytes) -> str:
-    """What bytes say that they are; empty if they say nothing."""
+    """Return the kind that bytes claim to be; empty if none."""
     try:
         line = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][_ENTRY]
         return str(line.split(" ", 2)[1])
@@ -139,61 +139,61 @@ def kind_of(data: bytes) -> str:
         return ""
 
 
-def check_names(header: Mapping[str, Any], names: Collection[str]) -> None:
-    """Whether a header has these entries and no others.
+def check_entries(header: Mapping[str, Any], names: Collection[str]) -> None:
+    """Check that a header has these entries and no others.
 
     Raises:
         MessageError: it has not.
     """
     for name in sorted({*names} ^ header.keys()):
         problem = "missing" if name in names else "not expected"
-        raise MessageError(f"{shortened(name)} is {problem}")
+        raise MessageError(f"{one_line(name)} is {problem}")
 
 
-def whole(header: Mapping[str, Any], name: str) -> int:
-    """An entry that is a whole number, not negative, and fits into 64 bits.
+def int_entry(header: Mapping[str, Any], name: str) -> int:
+    """Return an entry that is a whole number from 0 and fits into 64 bits.
 
     Raises:
         MessageError: it is not.
     """
     value = header[name]
     if type(value) is not int or not 0 <= value < 2**63:
-        raise MessageError(f"{name} is {shortened(repr(value))}, not a whole number from 0")
+        raise MessageError(f"{name} is {one_line(repr(value))}, not a whole number from 0")
     return value
 
 
-def real(header: Mapping[str, Any], name: str) -> float:
-    """An entry that is a finite number.
+def float_entry(header: Mapping[str, Any], name: str) -> float:
+    """Return an entry that is a finite number.
 
     Raises:
         MessageError: it is not.
     """
     value = header[name]
     if type(value) not in (int, float) or not abs(value) < math.inf:
-        raise MessageError(f"{name} is {shortened(repr(value))}, not a finite number")
+        raise MessageError(f"{name} is {one_line(repr(value))}, not a finite number")
     try:
         return float(value)
     except OverflowError as error:
         raise MessageError(f"{name} is not a finite number") from error
 
 
-def text(header: Mapping[str, Any], name: str) -> str:
-    """An entry that is a string.
+def str_entry(header: Mapping[str, Any], name: str) -> str:
+    """Return an entry that is a string.
 
     Raises:
         MessageError: it is not.
     """
     value = header[name]
     if type(value) is not str:
-        raise MessageError(f"{name} is {shortened(repr(value))}, not a string")
+        raise MessageError(f"{name} is {one_line(repr(value))}, not a string")
     return value
 
 
-def shortened(reason: str) -> str:
-    """One short line that can be printed, of what may be somebody's invention."""
-    line = " ".join(reason[: 4 * LONGEST_REASON].split())
+def one_line(reason: str) -> str:
+    """Return one short printable line of a text that may not be trusted."""
+    line = " ".join(reason[: 4 * MAX_REASON].split())
     line = "".join(c if c.isprintable() else "?" for c in line)
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
 def _check_size(kind: str, data: bytes, limit: int) -> None:
@@ -202,7 +202,7 @@ def _check_size(kind: str, data: bytes, limit: int) -> None:
 
 
 def _checksum(kind: str, text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """Of all that a parcel says, in an order that does not depend on the file's."""
+    """Return the checksum of a message, whatever the order of its arrays in the file."""
     result = hashlib.sha256(json.dumps([kind, text]).encode())
     for name in sorted(arrays):
         array = arrays[name]

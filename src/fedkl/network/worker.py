@@ -1,7 +1,7 @@
 """A client's resident process: `python -m fedkl.network.worker DIRECTORY CLIENT [OPTION ...]`.
 
 It listens on a Unix socket in the client's folder, and answers one message at a time, each on a
-connection of its own, until it is told to end or the process that it watches is gone.
+connection of its own, until it gets SIGTERM or the process that it watches is gone.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkl.core.errors import UserError
-from fedkl.network import LARGEST, client_process, sockets
+from fedkl.network import MAX_MESSAGE_BYTES, client_process, sockets
 from fedkl.network.client_process import Place
 
 if TYPE_CHECKING:
-    from fedkl.network.resident import Resident
+    from fedkl.network.client import NetworkClient
 
-READING = 60.0
-"""Seconds that a message may take until all of it is here, and an answer until it is away."""
+IO_TIMEOUT = 60.0
+"""Seconds to receive a message, and to send an answer."""
 
 
 def main(arguments: list[str]) -> int:
-    """Serves one client.
+    """Serve one client.
 
     Returns:
-        The exit code: 0 after it was told to end, 2 if it cannot run.
+        The exit code: 0 after a signal, 2 if it cannot run.
     """
     options = _parse(arguments)
     if options.ready is not None and os.fork():
-        # Whoever started this waits for it, and not for the process that goes on.
+        # The caller waits for this process, and not for the one that stays.
         os._exit(0)
     place = Place(options.directory.resolve(), options.client, watch=options.watch)
     try:
-        world = own_world(options.world)
+        world = read_own_world(options.world)
         client_process.private_folder(place.folder)
         if client_process.claim(place.folder) is None:
             raise UserError(f"another process serves client {place.client} in {place.directory}")
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     if options.ready is not None:
         os.write(options.ready, b"!")
         os.close(options.ready)
-    # JAX may compute for minutes in the thread; this one hears signals at once.
+    # JAX may compute for minutes in the thread; this one gets signals at once.
     serving = (listener, place, world, options.plugin)
     threading.Thread(target=_serve, args=serving, daemon=True).start()
     os.read(over, 1)
@@ -80,52 +80,52 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _serve(
     listener: socket.socket, place: Place, world: dict[str, Any] | None, plugins: list[Path]
 ) -> None:
-    """Answers until the process ends."""
+    """Answer messages until the process ends."""
     try:
         # After the socket is there: a message can wait for JAX just as well.
-        resident = _resident(place, world, plugins)
+        client = _client(place, world, plugins)
         while True:
             connection, _ = listener.accept()
             with connection:
-                _answer(resident, connection)
+                _answer(client, connection)
     except BaseException:  # without this thread the process is of no use
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
 
 
-def _resident(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> Resident:
+def _client(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> NetworkClient:
     from fedkl.io.compilation import enable_cache
-    from fedkl.network.resident import Resident
+    from fedkl.network.client import NetworkClient
 
     enable_cache()
-    return Resident(place.folder, place.client, world, plugins)
+    return NetworkClient(place.folder, place.client, world, plugins)
 
 
-def _answer(resident: Resident, connection: socket.socket) -> None:
-    """One message; one that nobody waits for any more is dropped."""
+def _answer(client: NetworkClient, connection: socket.socket) -> None:
+    """Answer one message; drop it if the connection is gone."""
     try:
-        connection.settimeout(READING)
+        connection.settimeout(IO_TIMEOUT)
         if not connection.recv(1, socket.MSG_PEEK):
-            return  # it only looked whether somebody listens
+            return  # it was `is_listening`
         sockets.require_same_user(connection)
-        request = sockets.receive(connection, LARGEST, time.monotonic() + READING)
-        reply = resident.answer(request)
-        sockets.send(connection, reply, time.monotonic() + READING)
+        request = sockets.receive(connection, MAX_MESSAGE_BYTES, time.monotonic() + IO_TIMEOUT)
+        reply = client.answer(request)
+        sockets.send(connection, reply, time.monotonic() + IO_TIMEOUT)
     except (EOFError, OSError) as error:
         if str(error):
             print(f"a message was dropped: {error}", file=sys.stderr, flush=True)
 
 
-def own_world(path: Path | None) -> dict[str, Any] | None:
-    """The table `[world]` of a client's own file.
+def read_own_world(path: Path | None) -> dict[str, Any] | None:
+    """Return the table `[world]` of a client's own file.
 
     Raises:
-        UserError: there is no such file, or no such table in it.
+        UserError: the file or the table is missing.
     """
     if path is None:
         return None
-    # Here, because whoever only hands bytes on imports this file, and nothing large.
+    # Here, because the process that forwards bytes imports this file, and nothing large.
     from fedkl.io import strict_toml
 
     table = strict_toml.read(path).get("world")
@@ -135,7 +135,7 @@ def own_world(path: Path | None) -> dict[str, Any] | None:
 
 
 def _watch(process: int, end: int) -> None:
-    """Says when a process is gone, to an open file."""
+    """Write to a file descriptor when a process is gone."""
     try:
         if hasattr(os, "pidfd_open"):
             descriptor = os.pidfd_open(process)

@@ -19,13 +19,13 @@ from flwr.proto.node_pb2 import Node
 from fedkl.network import keys
 from fedkl.network.flower import api_guard
 from fedkl.network.flower.api_guard import (
-    AT_ONCE,
     FLEET,
+    MAX_PARTS,
+    MAX_PARTS_AT_ONCE,
+    MAX_SMALL_BYTES,
     OBJECT,
-    PARTS,
     PUSH,
     REGISTER,
-    SMALL,
     TRAFFIC,
     WITHOUT_KEYS,
     Guard,
@@ -171,7 +171,9 @@ def test_a_client_answers_in_its_own_name_and_asks_nothing(ask, folder, body, st
     assert ask(PUSH, {}, [body], known=False)[0] == status
 
 
-@pytest.mark.parametrize(("path", "limit"), [(PULL, SMALL), (OBJECT, ANSWER + SMALL)])
+@pytest.mark.parametrize(
+    ("path", "limit"), [(PULL, MAX_SMALL_BYTES), (OBJECT, ANSWER + MAX_SMALL_BYTES)]
+)
 def test_what_is_too_large_is_not_read_of_anybody(ask, folder, path, limit):
     said = {"content-length": str(limit + 1).encode()}
     assert ask(path, signed(folder) | said, [b"x"]) == (413, [])
@@ -181,7 +183,7 @@ def test_what_is_too_large_is_not_read_of_anybody(ask, folder, path, limit):
 
 
 def test_what_does_not_say_its_size_is_counted(ask, folder):
-    parts = [b"x" * (SMALL // 4)] * 100
+    parts = [b"x" * (MAX_SMALL_BYTES // 4)] * 100
     assert ask(PULL, signed(folder), parts) == (None, ["hung up"])
     assert ask.unread == 95
     assert ask(PUSH, signed(folder), parts) == (413, [])
@@ -200,7 +202,7 @@ def announced(*trees):
     return body.SerializeToString()
 
 
-@pytest.mark.parametrize("shape", [(PARTS, 1), (1, PARTS)])
+@pytest.mark.parametrize("shape", [(MAX_PARTS, 1), (1, MAX_PARTS)])
 def test_an_answer_has_few_parts(ask, folder, shape):
     assert ask(PUSH, signed(folder), [announced(shape)])[0] == 200
     assert ask(PUSH, signed(folder), [announced(shape, (1, 1))])[0] == 413
@@ -229,17 +231,17 @@ def test_a_client_sends_few_parts_at_once(folder):
             scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
             return asyncio.create_task(guard(scope, receive, send))
 
-        tasks = [begin("client-0.key") for _ in range(AT_ONCE + 3)]
+        tasks = [begin("client-0.key") for _ in range(MAX_PARTS_AT_ONCE + 3)]
         await asyncio.sleep(0)
         tasks += [begin("client-1.key"), begin("client-0.key", PULL)]
         await asyncio.sleep(0)
-        assert len(inside) == AT_ONCE + 2
+        assert len(inside) == MAX_PARTS_AT_ONCE + 2
         assert [status for status in sent if status] == [429] * 3
         there[0].set()
         await asyncio.gather(*tasks)
         tasks = [begin("client-0.key")]
         await asyncio.gather(*tasks)
-        assert len(inside) == AT_ONCE + 3
+        assert len(inside) == MAX_PARTS_AT_ONCE + 3
 
     asyncio.run(everybody())
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fedkl.network.flower import app_allowlist
+from fedkl.network.flower import app_allowlist, entry
 from fedkl.network.flower.app_allowlist import ForeignAppError, check
-from fedkl.network.flower.environment import surroundings
+from fedkl.network.flower.environment import flower_environment
 
 pytest.importorskip("flwr")
 
@@ -31,7 +31,7 @@ def packed(*files):
 def ours(tmp_path_factory):
     folder = tmp_path_factory.mktemp("app")
     flwr = Path(sys.executable).with_name("flwr")
-    environment = surroundings(folder / "home")
+    environment = flower_environment(folder / "home")
     command = [flwr, "build", "--app", app_allowlist.APP.parent]
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
     (app,) = folder.glob("*.fab")
@@ -99,9 +99,9 @@ def test_a_damaged_app_is_not_run_or_is_the_same(ours, project):
 
 def test_an_app_that_is_larger_than_it_looks_is_not_unpacked(project):
     with pytest.raises(ForeignAppError, match="too long"):
-        check(packed(("pyproject.toml", "#" * (app_allowlist.LARGEST + 1))))
+        check(packed(("pyproject.toml", "#" * (app_allowlist.MAX_APP_BYTES + 1))))
     with pytest.raises(ForeignAppError, match=r"it has \d+ bytes"):
-        check(bytes(app_allowlist.LARGEST + 1))
+        check(bytes(app_allowlist.MAX_APP_BYTES + 1))
 
 
 @pytest.mark.parametrize("command", list(app_allowlist.MODULES))
@@ -127,9 +127,9 @@ def test_a_flower_that_would_not_ask_us_is_not_used(monkeypatch, command):
 
 
 def test_a_guarded_command_is_the_only_one_on_its_path(tmp_path):
-    folder = app_allowlist.write_command(tmp_path / "bin", "flwr-serverapp")
+    folder = entry.write_command(tmp_path / "bin", "flwr-serverapp")
     assert [path.name for path in folder.iterdir()] == ["flwr-serverapp"]
-    environment = surroundings(tmp_path) | {"PATH": str(folder)}
+    environment = flower_environment(tmp_path) | {"PATH": str(folder)}
     done = subprocess.run(
         ["flwr-serverapp", "--help"], env=environment, capture_output=True, text=True, timeout=60
     )

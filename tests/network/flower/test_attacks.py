@@ -50,18 +50,18 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from left_behind import nothing_is_left_of
 
 import fedkl
-from fedkl.network import checks, handshake, keys, wire
+from fedkl.network import checks, keys, messages, wire
+from fedkl.network.client import NetworkClient
 from fedkl.network.client_process import REFUSED
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.flower import secret
-from fedkl.network.flower.carrier import Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.local import LocalClients, local_nodes
-from fedkl.network.flower.rotation import Rotation
+from fedkl.network.flower.key_rotation import KeyRotation
+from fedkl.network.flower.relay_client import NodeMessage
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation, new_nonce, read_request, write_request
-from fedkl.network.resident import Resident
 from fedkl.network.signatures import Signer, Verifier
 from fedkl.network.status import FleetStatus
 from fedkl.server.loop import Federation
@@ -115,9 +115,9 @@ class Attacked:
         )
         return private, private.public_key()
 
-    def asked(self, parcel):
+    def asked(self, message):
         """What a client says to something that is said in the server's name."""
-        (id,) = self.fleet.push([parcel])
+        (id,) = self.fleet.push([message])
         (answer,) = until(lambda: list(self.fleet.pull({id: 1 << 20})))
         return answer.content
 
@@ -133,7 +133,7 @@ class Stalling(threading.Thread):
         folder = attacked.keys
         self._verifier = Verifier.of(folder / "ca.crt", folder / f"client-{MALICIOUS}.key")
         (attacked.folder / "malicious").mkdir()
-        self._resident = Resident(attacked.folder / "malicious", MALICIOUS)
+        self._resident = NetworkClient(attacked.folder / "malicious", MALICIOUS)
 
     def __enter__(self):
         self.start()
@@ -167,7 +167,7 @@ class Stalling(threading.Thread):
         reply.metadata.__dict__["_message_id"] = reply.object_id
         objects = get_all_nested_objects(reply)
         _, session = send(reply, get_object_tree(reply), 0.0)
-        if wire.kind_of(content) != handshake.KIND:
+        if wire.kind_of(content) != messages.GREETING:
             self.announced += 1
             return
         for id, one in objects.items():
@@ -336,7 +336,7 @@ def keys_and_certificates_change_without_a_restart(attacked):
     said = []
     status = FleetStatus()
     parts = (attacked.link, attacked.fleet, attacked.engine.signer, status, said.append)
-    rotation = Rotation(attacked.keys, *parts)
+    rotation = KeyRotation(attacked.keys, *parts)
     own = attacked.pair(MALICIOUS)
     asked = ActivateNodeRequest(public_key=public_key_to_bytes(own[1]), heartbeat_interval=30)
 
@@ -352,7 +352,7 @@ def keys_and_certificates_change_without_a_restart(attacked):
     assert activates()
     (attacked.keys / f"client-{MALICIOUS}.pub").unlink()
     until(lambda: not activates())
-    rotation.look()
+    rotation.poll()
     assert said == [f"the keys of clients {MALICIOUS} have changed"]
     # A new one of the same client, and a new certificate.
     (attacked.keys / f"client-{MALICIOUS}.key").unlink()
@@ -360,7 +360,7 @@ def keys_and_certificates_change_without_a_restart(attacked):
     (attacked.keys / "server.crt").unlink()
     keys.make(attacked.keys, 3, days=20)
     until(lambda: certificate(attacked) != shown)
-    rotation.look()
+    rotation.poll()
     assert said[1:] == [f"the keys of clients {MALICIOUS} have changed"]
     assert status.expires < time.time() + 21 * 86400
     assert not activates()
@@ -371,7 +371,7 @@ def keys_and_certificates_change_without_a_restart(attacked):
     there = attacked.fleet.connected()
     assert sorted(there) == [0, 1]
     signed = attacked.engine.signer.sign(0, b"")
-    assert attacked.asked(Parcel(there[0], signed, 60.0)) == b""
+    assert attacked.asked(NodeMessage(there[0], signed, 60.0)) == b""
 
 
 def certificate(attacked):
@@ -420,7 +420,7 @@ def what_is_forged_in_the_name_of_the_server_is_not_heard(attacked):
     node = attacked.fleet.connected()[0]
     folder = attacked.nodes[0].place.folder
     exchange = Exchange(attacked.config, attacked.engine._exchange.federation)
-    last = exchange.greeting(0, Moment(0, 2**62, 0, new_nonce()), "you have lost")
+    last = exchange.greeting(0, RequestStamp(0, 2**62, 0, new_nonce()), "you have lost")
     other = attacked.folder / "other"
     keys.make(other, 3)
     train = request_of(attacked, 2**62)
@@ -434,7 +434,7 @@ def what_is_forged_in_the_name_of_the_server_is_not_heard(attacked):
         (train, "it is not signed"),
     ):
         for seconds in (60.0, 5.0):
-            assert reason in attacked.asked(Parcel(node, forged, seconds))
+            assert reason in attacked.asked(NodeMessage(node, forged, seconds))
     assert not (folder / REFUSED).exists()
     assert sorted(path.name for path in folder.iterdir()) == before
     assert sorted(attacked.fleet.connected()) == [0, 1]

@@ -24,10 +24,10 @@ from fedkl.network.signatures import Signer, Verifier
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from fedkl.network import asking, keys, sockets
+from fedkl.network import client_process, keys, sockets
 folder = Path(sys.argv[1])
-kept = asking.claim(folder)
-listener = sockets.listen(folder / asking.SOCKET)
+kept = client_process.claim(folder)
+listener = sockets.listen(folder / client_process.SOCKET)
 print("there", flush=True)
 connection, _ = listener.accept()
 if sys.argv[2] == "hang":
@@ -124,7 +124,7 @@ def test_flower_calls_it_for_a_query(echo):
 def test_empty_bytes_ask_only_for_the_number(place):
     reply = client_app.answer(asked(b""))
     assert dict(reply.content["work"]) == {"blob": b"", "client": 3}
-    assert client_process.alive(place.folder) is None
+    assert client_process.running_pid(place.folder) is None
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_process_that_hangs_is_ended_before_nobody_waits_any_more(place, worke
     assert reply.error.reason == "the client's process gave no answer within 1.5 s"
     assert reply.error.code == NO_ANSWER
     assert process.wait(PATIENCE) < 0
-    assert client_process.alive(place.folder) is None
+    assert client_process.running_pid(place.folder) is None
 
 
 def test_a_process_that_dies_again_and_again_is_said(place, worker, monkeypatch):

@@ -1,4 +1,4 @@
-"""The server's engine, with clients that answer by bytes and a carrier that does what it likes."""
+"""The server's engine, with clients that answer by bytes and a transport of the test's own."""
 
 import jax
 import numpy as np
@@ -10,15 +10,15 @@ from fedkl.clients.work import Evaluate, Train
 from fedkl.core.errors import StalledError
 from fedkl.engines import Engine, Failure
 from fedkl.engines.in_process import InProcess
-from fedkl.network import handshake, wire
-from fedkl.network.exchange import Moment
+from fedkl.network import messages, wire
+from fedkl.network.client import NetworkClient
+from fedkl.network.exchange import RequestStamp
 from fedkl.network.flower import fleet as fleet_module
-from fedkl.network.flower.carrier import Answer, LostError
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
+from fedkl.network.flower.relay_client import LostError, NodeAnswer
 from fedkl.network.messages import new_federation, read_request
-from fedkl.network.resident import Resident
-from fedkl.network.status import FleetStatus, read_served
+from fedkl.network.status import FleetStatus, read_serve_status
 from fedkl.server.loop import Federation
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -48,20 +48,20 @@ class FakeCarrier:
         self._fail()
         return {100 + client: b"" for client in sorted(self.there)}
 
-    def push(self, parcels):
+    def push(self, sent):
         self._fail()
         ids = []
-        for parcel in parcels:
-            client = parcel.node - 100
+        for message in sent:
+            client = message.node - 100
             self.sent += 1
             ids.append(str(self.sent))
-            answer = Answer(ids[-1], parcel.node, client, self._resident(client, parcel.blob))
-            if wire.kind_of(parcel.blob) == handshake.KIND:
+            answer = NodeAnswer(ids[-1], message.node, client, self._resident(client, message.blob))
+            if wire.kind_of(message.blob) == messages.GREETING:
                 self.waiting.append(answer)
                 continue
-            request = read_request(parcel.blob)
+            request = read_request(message.blob)
             if isinstance(request.work, Train):
-                self.trained.append((request, parcel.seconds))
+                self.trained.append((request, message.seconds))
                 self.waiting += self.tamper(client, request.round, answer)
             else:
                 self.waiting.append(answer)
@@ -80,7 +80,7 @@ class FakeCarrier:
 
     def _resident(self, client, data):
         if client not in self.residents:
-            self.residents[client] = Resident(self.folder / str(client), client)
+            self.residents[client] = NetworkClient(self.folder / str(client), client)
         return self.residents[client].answer(data)
 
     def _fail(self):
@@ -91,15 +91,15 @@ class FakeCarrier:
 
 @pytest.fixture
 def over(tmp_path):
-    """Makes a federation whose engine is Flower's, and its carrier; tells what was shown."""
+    """Makes a federation whose engine is Flower's, and its transport; tells what was shown."""
 
     def make(config, patience=0.2):
-        carrier = FakeCarrier(tmp_path, config.federation.clients)
+        transport = FakeCarrier(tmp_path, config.federation.clients)
         lines = []
         engine = Flower(config, new_federation(), patience, Screen(lines.append, lambda _: None))
         federation = Federation(config, engine)
-        engine.start(Fleet(lambda: carrier, None, lines.append, engine.greet))
-        return federation, carrier, lines
+        engine.start(Fleet(lambda: transport, None, lines.append, engine.greet))
+        return federation, transport, lines
 
     return make
 
@@ -125,35 +125,35 @@ def without(config, absent):
 
 
 def test_it_is_an_engine(over, tiny):
-    federation, carrier, _ = over(tiny(**QUICK))
+    federation, transport, _ = over(tiny(**QUICK))
     assert isinstance(federation.engine, Engine)
     assert federation.engine.save() == {}
     assert federation.engine.report() == {}
     federation.engine.close()
     federation.engine.close()
-    assert carrier.closed == 1
+    assert transport.closed == 1
 
 
 @pytest.mark.parametrize("algorithm", ["fedkl", "scaffold"])
 def test_it_learns_the_same_bits_as_in_this_process(over, tiny, algorithm):
     config = tiny(algorithm, **QUICK)
-    federation, carrier, lines = over(config)
+    federation, transport, lines = over(config)
     records = list(federation)
     assert same_bits(federation.state, without(config, lambda *_: False).state)
     assert all(record["rejected"] == [] for record in records)
-    assert [request.round for request, _ in carrier.trained] == [0, 0, 1, 1, 2, 2]
-    turns = [request.turn for request, _ in carrier.trained]
+    assert [request.round for request, _ in transport.trained] == [0, 0, 1, 1, 2, 2]
+    turns = [request.turn for request, _ in transport.trained]
     assert sorted({*turns}) == turns
-    assert {seconds for _, seconds in carrier.trained} == {config.federation.deadline}
+    assert {seconds for _, seconds in transport.trained} == {config.federation.deadline}
     assert sum(line.startswith("2 of 2 clients answered in ") for line in lines) == 3
 
 
 def test_clients_hear_what_the_server_will_not_go_back_to(over, tiny):
-    federation, carrier, _ = over(tiny(**QUICK))
+    federation, transport, _ = over(tiny(**QUICK))
     for _ in range(3):
         federation.run_round()
         federation.saved(max(0, int(federation.state.round) - 1))
-    assert [request.floor for request, _ in carrier.trained] == [0, 0, 0, 0, 1, 1]
+    assert [request.floor for request, _ in transport.trained] == [0, 0, 0, 0, 1, 1]
 
 
 FAULTS = {
@@ -186,8 +186,8 @@ def test_a_client_that_fails_is_left_out_as_if_it_were_not_there(over, tiny, fau
     config = tiny("scaffold", federation__deadline=0.2, **QUICK)
     culprit = next(iter(over(config)[0]))["selected"][0]
     change, reason = FAULTS[fault]
-    federation, carrier, _ = over(config)
-    carrier.tamper = lambda client, round, a: change(a) if client == culprit else [a]
+    federation, transport, _ = over(config)
+    transport.tamper = lambda client, round, a: change(a) if client == culprit else [a]
     records = list(federation)
     assert records[0]["rejected"] == [{"client": culprit, "reason": reason}]
     assert same_bits(federation.state, without(config, lambda c, _: c == culprit).state)
@@ -196,10 +196,10 @@ def test_a_client_that_fails_is_left_out_as_if_it_were_not_there(over, tiny, fau
 def test_who_answers_who_fails_and_who_is_asked_again_is_known(over, tiny, tmp_path):
     config = tiny(**(QUICK | {"federation__retries": 2}))
     culprit, other = next(iter(over(config)[0]))["selected"]
-    federation, carrier, lines = over(config)
+    federation, transport, lines = over(config)
     federation.engine.status = FleetStatus(tmp_path / "status.json")
-    federation.engine._fleet.seen = federation.engine.status.connected
-    lost = Answer("", None, None, "it has no answer: none within 5 s", lost=True)
+    federation.engine._fleet.on_connected = federation.engine.status.connected
+    lost = NodeAnswer("", None, None, "it has no answer: none within 5 s", lost=True)
     tries = []
 
     def hang(client, round, answer):
@@ -208,14 +208,14 @@ def test_who_answers_who_fails_and_who_is_asked_again_is_known(over, tiny, tmp_p
         tries.append(round)
         return [lost._replace(id=answer.id, node=answer.node)]
 
-    carrier.tamper = hang
+    transport.tamper = hang
     record = federation.run_round()
     reason = "it has no answer: none within 5 s"
     assert record["retried"] == [{"client": culprit, "reason": reason}] * 2
     assert lines.count(f"client {culprit} is asked again: {reason}") == 2
     assert same_bits(federation.state, next_state_of(config))
     federation.engine.close()
-    found = {one.client: one for one in read_served(tmp_path / "status.json").clients}
+    found = {one.client: one for one in read_serve_status(tmp_path / "status.json").clients}
     counts = {c: (one.answers, one.failures, one.retries) for c, one in found.items()}
     assert (counts[culprit], counts[other]) == ((1, 2, 2), (1, 0, 0))
     assert found[culprit].reason == reason
@@ -232,11 +232,11 @@ def next_state_of(config):
 def test_a_client_that_is_not_connected_is_left_out_and_not_asked_again(over, tiny):
     config = tiny(**(QUICK | {"federation__retries": 3}))
     culprit = next(iter(over(config)[0]))["selected"][0]
-    federation, carrier, lines = over(config)
-    carrier.there.remove(culprit)
+    federation, transport, lines = over(config)
+    transport.there.remove(culprit)
     records = list(federation)
     assert records[0]["rejected"] == [{"client": culprit, "reason": "it is not connected"}]
-    assert culprit not in {request.client for request, _ in carrier.trained}
+    assert culprit not in {request.client for request, _ in transport.trained}
     assert same_bits(federation.state, without(config, lambda c, _: c == culprit).state)
     assert f"client {culprit} is gone (3 connected)" in lines
 
@@ -244,17 +244,17 @@ def test_a_client_that_is_not_connected_is_left_out_and_not_asked_again(over, ti
 def test_an_answer_that_comes_too_late_or_twice_is_not_heard(over, tiny):
     config = tiny("scaffold", federation__deadline=0.2, **QUICK)
     culprit = next(iter(over(config)[0]))["selected"][0]
-    federation, carrier, _ = over(config)
+    federation, transport, _ = over(config)
     late = []
 
     def tamper(client, round, answer):
         if round == 0 and client == culprit:
             late.append(answer)
-            carrier.late.add(answer.id)
+            transport.late.add(answer.id)
             return []
         return [*(late if round else []), answer, answer]
 
-    carrier.tamper = tamper
+    transport.tamper = tamper
     records = list(federation)
     assert late
     assert [len(record["rejected"]) for record in records] == [1, 0, 0]
@@ -263,16 +263,16 @@ def test_an_answer_that_comes_too_late_or_twice_is_not_heard(over, tiny):
 
 
 def test_a_round_waits_for_a_quorum_and_then_gives_up(over, tiny):
-    federation, carrier, lines = over(tiny(federation__quorum=2, **QUICK))
+    federation, transport, lines = over(tiny(federation__quorum=2, **QUICK))
     federation.run_round()
     state = federation.state
-    carrier.there = set()
+    transport.there = set()
     sentence = r"^only 0 of 4 clients are connected after 0.2 s, and 2 are needed$"
     with pytest.raises(StalledError, match=sentence):
         federation.run_round()
     assert federation.state is state
     assert "waiting for clients: 0 of clients " in " ".join(lines)
-    carrier.there = {0, 1, 2, 3}
+    transport.there = {0, 1, 2, 3}
     federation.run_round()
 
 
@@ -281,8 +281,8 @@ def test_clients_that_are_gone_for_good_make_empty_rounds_and_not_the_end_of_all
     config = tiny(federation__rounds=8, federation__clients_per_round=1, **QUICK)
     selected = [record["selected"] for record in over(config)[0]]
     gone = {*selected[0]}
-    federation, carrier, _ = over(config, 0.05)
-    carrier.there -= gone
+    federation, transport, _ = over(config, 0.05)
+    transport.there -= gone
     records = list(federation)
     assert [record["selected"] for record in records] == selected
     assert [record["note"] is None for record in records] == [{*s} != gone for s in selected]
@@ -294,11 +294,11 @@ def test_clients_that_are_gone_for_good_make_empty_rounds_and_not_the_end_of_all
 def test_it_starts_with_a_quorum_and_without_all_whom_a_round_selects(
     tmp_path, tiny, monkeypatch, quorum, starts
 ):
-    monkeypatch.setattr(fleet_module, "SETTLING", 0.0)
+    monkeypatch.setattr(fleet_module, "SETTLE_TIME", 0.0)
     config = tiny(federation__quorum=quorum, **QUICK)
-    carrier = FakeCarrier(tmp_path, 1)
+    transport = FakeCarrier(tmp_path, 1)
     engine = Flower(config, new_federation(), 0.1, Screen(lambda _: None, lambda _: None))
-    fleet = Fleet(lambda: carrier, None, lambda _: None, engine.greet)
+    fleet = Fleet(lambda: transport, None, lambda _: None, engine.greet)
     if starts:
         engine.start(fleet)
         return
@@ -310,26 +310,26 @@ def test_it_starts_with_a_quorum_and_without_all_whom_a_round_selects(
 @pytest.mark.parametrize("during", ["asking", "waiting"])
 def test_a_server_of_flower_that_is_lost_is_started_again(over, tiny, during):
     config = tiny(**(QUICK | {"federation__retries": 1}))
-    federation, carrier, lines = over(config)
+    federation, transport, lines = over(config)
     federation.run_round()
 
     def lose(client, round, answer):
-        carrier.lost = 1
+        transport.lost = 1
         return []
 
     if during == "asking":
-        carrier.lost = 1
+        transport.lost = 1
     else:
-        carrier.tamper = lose
+        transport.tamper = lose
         federation.engine.run(Train(), *_asked(federation))  # to see that it begins at once
-        assert carrier.lost == 1
-        carrier.lost = 0
-    carrier.tamper = lambda client, round, answer: [answer]
+        assert transport.lost == 1
+        transport.lost = 0
+    transport.tamper = lambda client, round, answer: [answer]
     records = list(federation)
     assert [record["rejected"] for record in records] == [[], []]
     if during == "asking":
         assert "the relay has ended; it is started again" in lines
-        assert carrier.closed == 1
+        assert transport.closed == 1
     assert same_bits(federation.state, without(config, lambda *_: False).state)
 
 
@@ -337,18 +337,18 @@ def test_a_server_of_flower_that_is_lost_is_started_again(over, tiny, during):
 def test_a_server_of_flower_that_is_lost_while_clients_are_waited_for_is_started_again(
     tmp_path, tiny, times
 ):
-    carrier, lines = FakeCarrier(tmp_path, 4), []
-    carrier.lost = times
+    transport, lines = FakeCarrier(tmp_path, 4), []
+    transport.lost = times
     engine = Flower(tiny(**QUICK), new_federation(), 0.1, Screen(lines.append, lambda _: None))
-    engine.start(Fleet(lambda: carrier, None, lambda _: None, engine.greet))
+    engine.start(Fleet(lambda: transport, None, lambda _: None, engine.greet))
     assert lines == ["the relay has ended; it is started again"] * times
 
 
 @pytest.mark.parametrize("during", ["start", "asking", "waiting"])
 def test_a_server_of_flower_that_is_lost_again_and_again_ends_in_one_sentence(over, tiny, during):
-    federation, carrier, _ = over(tiny(**QUICK))
+    federation, transport, _ = over(tiny(**QUICK))
     answers = federation.engine.run(Train(), *_asked(federation))
-    carrier.lost = 1000
+    transport.lost = 1000
     sentence = "^Flower's server was lost 4 times in a row: the relay has ended$"
     do = {
         "start": lambda: federation.engine.start(federation.engine._fleet),
@@ -369,10 +369,10 @@ def _asked(federation):
 
 def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
     config = tiny(**(QUICK | {"federation__retries": 1}))
-    federation, carrier, lines = over(config)
+    federation, transport, lines = over(config)
     model, jobs, words = _asked(federation)
     answers = federation.engine.run(Train(), model, jobs, words)
-    carrier.lost = 1
+    transport.lost = 1
     assert list(answers) == [(0, Failure("what it was asked was lost", lost=True))]
     assert lines[-2] == "the relay has ended; it is started again"
     assert lines[-1].startswith("0 of 1 clients answered in 0.")
@@ -381,47 +381,47 @@ def test_what_was_lost_on_the_way_is_asked_again(over, tiny):
 
 
 def test_whoever_has_enough_closes_it(over, tiny):
-    federation, carrier, _ = over(tiny(**QUICK))
+    federation, transport, _ = over(tiny(**QUICK))
     model, jobs, words = _asked(federation)
     answers = federation.engine.run(Train(), model, jobs, words)
-    assert len(carrier.trained) == 1
+    assert len(transport.trained) == 1
     answers.close()
-    assert len(carrier.waiting) == 1
+    assert len(transport.waiting) == 1
 
 
 def test_a_client_that_is_still_training_is_not_waited_for_to_evaluate(over, tiny):
     config = tiny(federation__extra=1, federation__deadline=600.0, federation__retries=0)
     culprit = next(iter(over(config)[0]))["selected"][0]
-    federation, carrier, _ = over(config)
+    federation, transport, _ = over(config)
     late = []
-    carrier.tamper = lambda client, round, a: [a] if client != culprit else late.append(a) or []
+    transport.tamper = lambda client, round, a: [a] if client != culprit else late.append(a) or []
     record = federation.run_round()
     reason = "it is busy with what it was asked before"
     assert record["unevaluated"] == [{"client": culprit, "reason": reason}]
     assert culprit not in record["evaluated"]
     assert record["seconds"] < 60
-    carrier.waiting += late
+    transport.waiting += late
     returns, failures = federation.evaluation(Evaluate(2, False))()
     assert failures == {}
     assert np.isfinite(returns).all()
-    assert carrier.waiting == []  # what came late was fetched, and heard by nobody
+    assert transport.waiting == []  # what came late was fetched, and heard by nobody
 
 
 def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, tiny, monkeypatch):
-    federation, carrier, _ = over(tiny(**QUICK))
-    pull, seen = carrier.pull, []
+    federation, transport, _ = over(tiny(**QUICK))
+    pull, seen = transport.pull, []
 
     def look(ids):
         came = pull(ids)
         seen.extend((ids[answer.id], len(answer.content)) for answer in came)
         return came
 
-    monkeypatch.setattr(carrier, "pull", look)
+    monkeypatch.setattr(transport, "pull", look)
     federation.run_round()
     assert len(seen) == 2
     assert all(size <= largest < size + 2_000_000 for largest, size in seen)
     model, (job,), _ = _asked(federation)
-    at = Moment(1, 1, 0, "")
+    at = RequestStamp(1, 1, 0, "")
     huge = b"x" * (federation.engine._exchange.largest(Train(), model, job) + 1)
     reason = federation.engine._exchange.result(huge, Train(), model, job, at).reason
     assert "is over the limit of" in reason
@@ -429,14 +429,14 @@ def test_an_answer_may_be_as_large_as_an_honest_one_and_not_much_larger(over, ti
 
 def test_what_comes_too_late_does_not_stay_in_flowers_memory(over, tiny):
     config = tiny(federation__deadline=0.2, **QUICK)
-    federation, carrier, _ = over(config)
+    federation, transport, _ = over(config)
     late = []
-    carrier.tamper = lambda client, round, a: late.append(a) or [] if round == 0 else [a]
+    transport.tamper = lambda client, round, a: late.append(a) or [] if round == 0 else [a]
     federation.run_round()
     assert len(late) == 2
-    carrier.waiting += late
+    transport.waiting += late
     assert federation.run_round()["rejected"] == []
-    assert carrier.waiting == []
+    assert transport.waiting == []
 
 
 def test_an_episode_cannot_be_looked_at_from_afar(over, tiny):
@@ -446,12 +446,12 @@ def test_an_episode_cannot_be_looked_at_from_afar(over, tiny):
 
 
 def test_clients_hear_that_the_run_is_over_and_a_server_that_is_lost_is_said(over, tiny):
-    federation, carrier, lines = over(tiny(**QUICK))
-    for client in carrier.there:  # as `fedkl join` makes it
-        (carrier.folder / str(client)).mkdir(exist_ok=True)
+    federation, transport, lines = over(tiny(**QUICK))
+    for client in transport.there:  # as `fedkl join` makes it
+        (transport.folder / str(client)).mkdir(exist_ok=True)
     federation.engine.farewell()
-    assert lines[-1] == f"the run is over, as {len(carrier.there)} clients heard"
-    assert all((carrier.folder / str(client) / "over").exists() for client in carrier.there)
-    carrier.lost = 1
+    assert lines[-1] == f"the run is over, as {len(transport.there)} clients heard"
+    assert all((transport.folder / str(client) / "over").exists() for client in transport.there)
+    transport.lost = 1
     federation.engine.farewell()
     assert lines[-1] == "clients were not told that the run is over: the relay has ended"

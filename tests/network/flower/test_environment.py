@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fedkl.network.flower.environment import Scratch, surroundings
+from fedkl.network.flower.environment import Scratch, flower_environment
 
 
 def test_flower_finds_its_own_commands_and_calls_nobody(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/somewhere/else")
     monkeypatch.setenv("MINE", "kept")
-    found = surroundings(tmp_path / "home")
+    found = flower_environment(tmp_path / "home")
     assert found["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/somewhere/else"]
     for command in ("flower-supernode", "flower-superexec", "flwr-clientapp"):
         assert shutil.which(command, path=found["PATH"])
@@ -26,7 +26,7 @@ def test_flower_finds_its_own_commands_and_calls_nobody(tmp_path, monkeypatch):
 
 def test_what_a_user_has_set_for_flower_is_not_for_us(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_LOG_LEVEL", "DEBUG")
-    assert "FLWR_LOG_LEVEL" not in surroundings(tmp_path)
+    assert "FLWR_LOG_LEVEL" not in flower_environment(tmp_path)
 
 
 def test_what_flower_reads_is_always_in_a_new_folder_that_is_closed_to_others():

@@ -100,9 +100,9 @@ def check(run):
     log = records(run)
     assert [record["round"] for record in log] == [*range(1, ROUNDS + 1)]
     load_plugin(FAULTY)
-    from fedkl.network.resident import Stage
+    from fedkl.network.client import Session
 
-    fault = Stage.do.__globals__["fault"]
+    fault = Session.do.__globals__["fault"]
     rejected, reasons, answers = {}, Counter(), Counter()
     for record in log:
         out = rejected[record["round"]] = {entry["client"] for entry in record["rejected"]}

@@ -12,11 +12,11 @@ from left_behind import about, nothing_is_left_of
 import fedkl
 from fedkl.algorithms import ALGORITHMS
 from fedkl.network import keys
-from fedkl.network.flower.carrier import Parcel
 from fedkl.network.flower.engine import Flower, Screen
 from fedkl.network.flower.fleet import Fleet
-from fedkl.network.flower.local import LocalClients, local_nodes
+from fedkl.network.flower.relay_client import NodeMessage
 from fedkl.network.flower.superlink import SuperLink
+from fedkl.network.flower.supervisor import LocalClients, local_nodes
 from fedkl.network.messages import new_federation
 from fedkl.network.signatures import Signer
 from fedkl.server.loop import Federation
@@ -95,7 +95,7 @@ def owners(fleet):
     """The node of each client, by what nodes say of themselves."""
     signer = Signer(fleet.keys)
     nodes = fleet.connected().items()
-    ids = fleet.push([Parcel(node, signer.sign(client, b""), 60.0) for client, node in nodes])
+    ids = fleet.push([NodeMessage(node, signer.sign(client, b""), 60.0) for client, node in nodes])
     found, end = {}, time.monotonic() + 60
     while ids and time.monotonic() < end:
         for answer in fleet.pull(dict.fromkeys(ids, 0)):

@@ -6,13 +6,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from fedkl.network import keys
 from fedkl.network.flower import fleet as fleet_module
-from fedkl.network.flower.carrier import Answer, Parcel
-from fedkl.network.flower.fleet import Fleet, Greeted
+from fedkl.network.flower.fleet import Fleet, SentGreeting
+from fedkl.network.flower.relay_client import NodeAnswer, NodeMessage
 from fedkl.network.messages import Reply, write_reply
 
 
 class Nodes:
-    """A carrier of nodes that say whose they are."""
+    """A transport of nodes that say whose they are."""
 
     def __init__(self, nodes, says=None, refuses=()):
         self.connected = nodes
@@ -25,14 +25,14 @@ class Nodes:
     def nodes(self):
         return dict(self.connected)
 
-    def push(self, parcels):
-        self.told += [(parcel.node, parcel.blob.decode()) for parcel in parcels]
-        self.nonces |= {parcel.node: f"nonce of {parcel.node}" for parcel in parcels}
-        return [f"to {parcel.node}" for parcel in parcels]
+    def push(self, messages):
+        self.told += [(message.node, message.blob.decode()) for message in messages]
+        self.nonces |= {message.node: f"nonce of {message.node}" for message in messages}
+        return [f"to {message.node}" for message in messages]
 
     def pull(self, ids):
         nodes = [int(i.removeprefix("to ")) for i in ids]
-        return [Answer(f"to {n}", n, *self._answer(n)) for n in nodes if n in self.says]
+        return [NodeAnswer(f"to {n}", n, *self._answer(n)) for n in nodes if n in self.says]
 
     def _answer(self, node):
         """Its number, and what it says to a greeting; or a sentence."""
@@ -53,7 +53,7 @@ class Nodes:
 def greet(node, client, refusal="", over=False):
     to = "" if client is None else f"client {client}"
     said = to + refusal + " farewell" * over
-    return Greeted(Parcel(node, said.encode(), 60.0), f"nonce of {node}")
+    return SentGreeting(NodeMessage(node, said.encode(), 60.0), f"nonce of {node}")
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +71,12 @@ def pems(tmp_path_factory):
 def test_a_node_is_whose_key_it_has_and_nobody_elses(pems):
     folder, pem = pems
     lines = []
-    carrier = Nodes({7: pem[1], 8: b"somebody's"}, says={7: 1, 8: 0, 9: 0})
-    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
+    transport = Nodes({7: pem[1], 8: b"somebody's"}, says={7: 1, 8: 0, 9: 0})
+    fleet = Fleet(lambda: transport, keys.public_keys(folder), lines.append, greet)
     assert fleet.connected() == {1: 7}
-    carrier.connected = {7: pem[1], 9: pem[0]}
+    transport.connected = {7: pem[1], 9: pem[0]}
     assert fleet.connected() == {1: 7, 0: 9}
-    carrier.connected = {9: pem[0]}
+    transport.connected = {9: pem[0]}
     assert fleet.connected() == {0: 9}
     assert fleet.connected() == {0: 9}
     assert lines == [
@@ -85,45 +85,45 @@ def test_a_node_is_whose_key_it_has_and_nobody_elses(pems):
         "client 1 is gone (1 connected)",
     ]
     # Who has no key of the federation is told nothing.
-    assert carrier.told == [(7, "client 1"), (9, "client 0")]
+    assert transport.told == [(7, "client 1"), (9, "client 0")]
 
 
 def test_an_answer_to_another_greeting_does_not_count(pems):
     folder, pem = pems
     lines = []
-    carrier = Nodes({7: pem[0]}, says={7: 0})
-    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
-    push = carrier.push
+    transport = Nodes({7: pem[0]}, says={7: 0})
+    fleet = Fleet(lambda: transport, keys.public_keys(folder), lines.append, greet)
+    push = transport.push
 
-    def tampered(parcels):
-        ids = push(parcels)
-        carrier.nonces[7] = "another"
+    def tampered(messages):
+        ids = push(messages)
+        transport.nonces[7] = "another"
         return ids
 
-    carrier.push = tampered
+    transport.push = tampered
     assert fleet.connected() == {}
     assert lines == ["client 0 cannot take part: it answered for another request"]
 
 
 def test_without_keys_a_node_is_whose_it_says_and_the_first_one_counts():
-    carrier = Nodes({7: b"", 8: b""}, says={7: 1})
-    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
+    transport = Nodes({7: b"", 8: b""}, says={7: 1})
+    fleet = Fleet(lambda: transport, None, lambda _: None, greet)
     assert fleet.connected() == {1: 7}
-    carrier.says[8] = 1
+    transport.says[8] = 1
     assert fleet.connected() == {1: 7}
-    carrier.connected = {8: b"", 9: b""}
-    carrier.says[9] = "it failed"
+    transport.connected = {8: b"", 9: b""}
+    transport.says[9] = "it failed"
     assert fleet.connected() == {1: 8}
-    assert carrier.told == [(7, ""), (8, ""), (9, "")]
+    assert transport.told == [(7, ""), (8, ""), (9, "")]
 
 
 @pytest.mark.parametrize("by_keys", [True, False])
 def test_who_cannot_take_part_is_named_with_the_reason_and_counts_as_absent(pems, by_keys):
     folder, pem = pems
     lines = []
-    carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1}, refuses={8})
+    transport = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1}, refuses={8})
     owners = keys.public_keys(folder) if by_keys else None
-    fleet = Fleet(lambda: carrier, owners, lines.append, greet)
+    fleet = Fleet(lambda: transport, owners, lines.append, greet)
     for _ in range(2):
         assert fleet.connected() == {0: 7}
     assert lines == [
@@ -135,59 +135,64 @@ def test_who_cannot_take_part_is_named_with_the_reason_and_counts_as_absent(pems
 def test_a_number_that_another_has_is_refused_when_that_one_does_not_go(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
-    carrier, lines = Nodes({7: b"", 8: b""}, says={7: 1, 8: 1}), []
-    fleet = Fleet(lambda: carrier, None, lines.append, greet)
-    for now in (0.0, fleet_module.TAKEN, fleet_module.TAKEN + 1, fleet_module.TAKEN + 2):
+    transport, lines = Nodes({7: b"", 8: b""}, says={7: 1, 8: 1}), []
+    fleet = Fleet(lambda: transport, None, lines.append, greet)
+    for now in (
+        0.0,
+        fleet_module.DUPLICATE_TIMEOUT,
+        fleet_module.DUPLICATE_TIMEOUT + 1,
+        fleet_module.DUPLICATE_TIMEOUT + 2,
+    ):
         clock[0] = now
         assert fleet.connected() == {1: 7}
     reason = "client 1 is connected already, from elsewhere"
-    assert carrier.told == [(7, ""), (8, ""), (8, reason)]
+    assert transport.told == [(7, ""), (8, ""), (8, reason)]
 
 
 def test_a_client_whose_answer_was_lost_is_greeted_again(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
-    carrier = Nodes({7: b""}, says={7: "its answer was lost on the way"})
-    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
+    transport = Nodes({7: b""}, says={7: "its answer was lost on the way"})
+    fleet = Fleet(lambda: transport, None, lambda _: None, greet)
     assert fleet.connected() == {}
-    carrier.says[7] = 1
+    transport.says[7] = 1
     assert fleet.connected() == {}
-    clock[0] = fleet_module.AGAIN + 1
+    clock[0] = fleet_module.GREETING_RETRY + 1
     assert fleet.connected() == {1: 7}
 
 
 def test_a_client_with_a_key_that_is_busy_when_flower_is_started_again_is_there(pems):
     folder, pem = pems
-    carriers = iter([Nodes({7: pem[0]}, says={7: 0}), Nodes({9: pem[0]})])
-    fleet = Fleet(lambda: next(carriers), keys.public_keys(folder), lambda _: None, greet)
+    transports = iter([Nodes({7: pem[0]}, says={7: 0}), Nodes({9: pem[0]})])
+    fleet = Fleet(lambda: next(transports), keys.public_keys(folder), lambda _: None, greet)
     assert fleet.connected() == {0: 7}
     fleet.reconnect()
     assert fleet.connected() == {0: 9}
 
 
 def test_waiting_ends_when_enough_are_there_or_the_time_is_over():
-    carrier = Nodes({7: b"", 8: b""}, says={7: 1, 8: 5})
-    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
+    transport = Nodes({7: b"", 8: b""}, says={7: 1, 8: 5})
+    fleet = Fleet(lambda: transport, None, lambda _: None, greet)
     assert fleet.wait([0, 1], 1, 60) == {1: 7}
     assert fleet.wait([0, 1], 2, 0) == {1: 7}
 
 
 def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is_not(monkeypatch):
-    monkeypatch.setattr(fleet_module, "LOOKING", 0.0)
+    monkeypatch.setattr(fleet_module, "POLL_INTERVAL", 0.0)
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: float(len(looks)))
-    carrier = Nodes({7: b""}, says={7: 0, 8: 1, 9: 2})
+    transport = Nodes({7: b""}, says={7: 0, 8: 1, 9: 2})
     looks = []
-    fleet = Fleet(lambda: carrier, None, lambda _: None, greet)
+    fleet = Fleet(lambda: transport, None, lambda _: None, greet)
 
     def nodes():
         looks.append(len(looks))
         return {7: b"", **({8: b""} if len(looks) > 5 else {}), **later}
 
     later = {}
-    carrier.nodes = nodes
+    transport.nodes = nodes
     fleet.settle(range(3))
     assert fleet.connected() == {0: 7, 1: 8}
-    assert len(looks) > 5 + fleet_module.SETTLING
+    assert len(looks) > 5 + fleet_module.SETTLE_TIME
     later[9] = b""
     looks.clear()
     fleet.settle(range(3))
@@ -195,26 +200,26 @@ def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is
 
 
 def test_what_is_lost_is_made_anew_and_asked_again():
-    carriers = [Nodes({7: b""}, says={7: 1}), Nodes({9: b""}, says={9: 1})]
-    made = iter(carriers)
+    transports = [Nodes({7: b""}, says={7: 1}), Nodes({9: b""}, says={9: 1})]
+    made = iter(transports)
     fleet = Fleet(lambda: next(made), None, lambda _: None, greet)
     assert fleet.connected() == {1: 7}
     fleet.reconnect()
     assert fleet.connected() == {1: 9}
-    assert [carrier.closed for carrier in carriers] == [True, False]
+    assert [transport.closed for transport in transports] == [True, False]
 
 
 def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkeypatch):
     folder, pem = pems
     clock = [0.0]
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: clock[0])
-    carrier, lines = Nodes({7: pem[0]}), []
-    fleet = Fleet(lambda: carrier, keys.public_keys(folder), lines.append, greet)
+    transport, lines = Nodes({7: pem[0]}), []
+    fleet = Fleet(lambda: transport, keys.public_keys(folder), lines.append, greet)
     for number in range(100):
-        carrier.says[7] = f"{number}\nfedkl: client 1 is gone\x1b[2J" + "x" * 10_000
+        transport.says[7] = f"{number}\nfedkl: client 1 is gone\x1b[2J" + "x" * 10_000
         fleet.connected()
-        clock[0] += fleet_module.AGAIN + 1
-    assert len(lines) == fleet_module.COMPLAINTS
+        clock[0] += fleet_module.GREETING_RETRY + 1
+    assert len(lines) == fleet_module.MAX_COMPLAINTS
     assert lines[0].startswith("client 0 cannot take part: 0 fedkl: client 1 is gone?[2Jxxx")
     assert lines[-1].endswith("...; no more is said of it")
     assert all(line.isprintable() and len(line) < 300 for line in lines)
@@ -222,32 +227,32 @@ def test_what_a_client_says_is_one_short_line_and_not_said_for_ever(pems, monkey
 
 @pytest.mark.parametrize("by_keys", [True, False])
 def test_all_who_are_connected_hear_that_the_run_is_over(pems, monkeypatch, by_keys):
-    monkeypatch.setattr(fleet_module, "FAREWELL", 0.2)
+    monkeypatch.setattr(fleet_module, "FAREWELL_TIMEOUT", 0.2)
     folder, pem = pems
-    carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1})
+    transport = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1})
     owners = keys.public_keys(folder) if by_keys else None
-    fleet = Fleet(lambda: carrier, owners, lambda _: None, greet)
+    fleet = Fleet(lambda: transport, owners, lambda _: None, greet)
     assert fleet.farewell() == 2
     said = ["client 0 farewell", "client 1 farewell"] if by_keys else [" farewell"] * 2
-    assert [text for _, text in carrier.told[2:]] == said
+    assert [text for _, text in transport.told[2:]] == said
     fleet.connected()
-    carrier.says = {7: 0}
+    transport.says = {7: 0}
     assert fleet.farewell() == 1
-    carrier.connected = {}
+    transport.connected = {}
     assert fleet.farewell() == 0
 
 
 def test_a_node_whose_key_was_revoked_is_nobodys_and_a_new_key_is_greeted(pems):
     folder, pem = pems
-    carrier = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1, 9: 1})
+    transport = Nodes({7: pem[0], 8: pem[1]}, says={7: 0, 8: 1, 9: 1})
     known = keys.public_keys(folder)
-    fleet = Fleet(lambda: carrier, known, lambda _: None, greet)
+    fleet = Fleet(lambda: transport, known, lambda _: None, greet)
     assert fleet.connected() == {0: 7, 1: 8}
     assert fleet.rekey(known) == []
     assert fleet.rekey({0: known[0]}) == [1]
     assert fleet.connected() == {0: 7}
     new = ec.generate_private_key(ec.SECP384R1()).public_key()
-    carrier.connected[9] = new.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    transport.connected[9] = new.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     assert fleet.connected() == {0: 7}
-    assert fleet.rekey({0: known[0], 1: keys.normalised(carrier.connected[9])}) == [1]
+    assert fleet.rekey({0: known[0], 1: keys.normalised(transport.connected[9])}) == [1]
     assert fleet.connected() == {0: 7, 1: 9}

@@ -1,4 +1,4 @@
-"""The relay and the carrier, over a socket, with a Grid that is none of Flower's."""
+"""The relay and the transport, over a socket, with a Grid that is none of Flower's."""
 
 import socket
 import threading
@@ -14,8 +14,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from waiting import PATIENCE
 
-from fedkl.network.flower import NO_ANSWER, frames, relay
-from fedkl.network.flower.carrier import Answer, LostError, Parcel, RelayCarrier
+from fedkl.network.flower import NO_ANSWER, relay, relay_client
+from fedkl.network.flower.relay_client import LostError, NodeAnswer, NodeMessage, RelayClient
 
 
 class FakeGrid(Grid):
@@ -97,7 +97,7 @@ FakeGrid.__abstractmethods__ = frozenset()  # what the relay does not use
 
 @pytest.fixture
 def over(monkeypatch):
-    """A carrier and the grid at the other end."""
+    """A transport and the grid at the other end."""
     for name in ("task_id", "run_id", "node_id"):  # what Flower sets before it runs an app
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
     grid, ended = FakeGrid(), []
@@ -112,130 +112,136 @@ def over(monkeypatch):
 
     thread = threading.Thread(target=serve)
     thread.start()
-    carrier = RelayCarrier(ours, lambda: None)
-    yield carrier, grid
-    carrier.close()
+    transport = RelayClient(ours, lambda: None)
+    yield transport, grid
+    transport.close()
     grid.over.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert bool(ended) == grid.gone
 
 
-def pulled(carrier, ids, number):
+def pulled(transport, ids, number):
     """So many answers, in the order of what was asked."""
     found, end = [], time.monotonic() + PATIENCE
     while len(found) < number:
         assert time.monotonic() < end, found
-        found += carrier.pull(ids)
+        found += transport.pull(ids)
         time.sleep(0.01)
     return sorted(found, key=lambda answer: answer.id)
 
 
 def test_only_nodes_that_are_online_are_there(over):
-    carrier, _ = over
-    assert carrier.nodes() == {5: b"key"}
+    transport, _ = over
+    assert transport.nodes() == {5: b"key"}
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_parcels_go_out_and_answers_come_back_in_whatever_order(over, whole):
-    carrier, grid = over
+def test_messages_go_out_and_answers_come_back_in_whatever_order(over, whole):
+    transport, grid = over
     grid.whole = whole
-    ids = carrier.push([Parcel(5, b"abc", 60.0), Parcel(66, b"no", 1.0), Parcel(7, b"later", 2.0)])
+    ids = transport.push(
+        [NodeMessage(5, b"abc", 60.0), NodeMessage(66, b"no", 1.0), NodeMessage(7, b"later", 2.0)]
+    )
     assert ids == ["0", "", "2"]
     assert [m.metadata.ttl for m in grid.sent.values()] == [60.0, 1.0, 2.0]
     assert {m.metadata.message_type for m in grid.sent.values()} == {"query"}
-    assert pulled(carrier, {"2": 3, "0": 3}, 1) == [Answer("0", 5, 3, b"cba")]
-    assert carrier.pull({"2": 3, "0": 3}) == []
+    assert pulled(transport, {"2": 3, "0": 3}, 1) == [NodeAnswer("0", 5, 3, b"cba")]
+    assert transport.pull({"2": 3, "0": 3}) == []
 
 
 def test_what_fails_is_a_sentence(over):
-    carrier, _ = over
-    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
-    assert pulled(carrier, dict.fromkeys(ids, 100), 3) == [
-        Answer("0", 5, None, "its app ended before it answered", lost=True),
-        Answer("1", 5, None, "its answer is not one of fedkl's"),
-        Answer("2", 5, 3, b"ba"),
+    transport, _ = over
+    ids = transport.push([NodeMessage(5, blob, 60.0) for blob in (b"fails", b"strange", b"ab")])
+    assert pulled(transport, dict.fromkeys(ids, 100), 3) == [
+        NodeAnswer("0", 5, None, "its app ended before it answered", lost=True),
+        NodeAnswer("1", 5, None, "its answer is not one of fedkl's"),
+        NodeAnswer("2", 5, 3, b"ba"),
     ]
 
 
 def test_a_client_that_hangs_is_lost_and_one_that_raises_is_not(over):
     """What is lost is asked again as it was, so it changes no bit."""
-    carrier, _ = over
-    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"hangs", b"raises")])
-    assert pulled(carrier, dict.fromkeys(ids, 100), 2) == [
-        Answer("0", 5, None, "it has no answer: no answer within 5 s", lost=True),
-        Answer("1", 5, None, "it failed: no"),
+    transport, _ = over
+    ids = transport.push([NodeMessage(5, blob, 60.0) for blob in (b"hangs", b"raises")])
+    assert pulled(transport, dict.fromkeys(ids, 100), 2) == [
+        NodeAnswer("0", 5, None, "it has no answer: no answer within 5 s", lost=True),
+        NodeAnswer("1", 5, None, "it failed: no"),
     ]
 
 
 def test_an_answer_that_cannot_be_read_spoils_no_other(over):
-    carrier, _ = over
-    ids = carrier.push([Parcel(5, b"poison", 60.0), Parcel(6, b"ab", 60.0)])
+    transport, _ = over
+    ids = transport.push([NodeMessage(5, b"poison", 60.0), NodeMessage(6, b"ab", 60.0)])
     sentence = "its answer cannot be read: ValueError: what is that"
-    assert pulled(carrier, dict.fromkeys(ids, 100), 2) == [
-        Answer("0", None, None, sentence),
-        Answer("1", 6, 3, b"ba"),
+    assert pulled(transport, dict.fromkeys(ids, 100), 2) == [
+        NodeAnswer("0", None, None, sentence),
+        NodeAnswer("1", 6, 3, b"ba"),
     ]
 
 
 def test_an_answer_that_is_too_large_is_a_sentence_and_not_handed_over(over):
-    carrier, _ = over
-    ids = carrier.push([Parcel(5, blob, 60.0) for blob in (b"x" * 1000, b"ab")])
-    assert pulled(carrier, dict(zip(ids, (999, 2), strict=True)), 2) == [
-        Answer("0", 5, 3, "its answer of 1000 bytes is over the limit of 999"),
-        Answer("1", 5, 3, b"ba"),
+    transport, _ = over
+    ids = transport.push([NodeMessage(5, blob, 60.0) for blob in (b"x" * 1000, b"ab")])
+    assert pulled(transport, dict(zip(ids, (999, 2), strict=True)), 2) == [
+        NodeAnswer("0", 5, 3, "its answer of 1000 bytes is over the limit of 999"),
+        NodeAnswer("1", 5, 3, b"ba"),
     ]
 
 
 def test_an_answer_that_is_announced_and_never_comes_holds_up_nobody(over):
-    carrier, _ = over
+    transport, _ = over
     begins = time.monotonic()
     for blob in (b"never", b"ab"):
-        ids = carrier.push(
-            [Parcel(5, b"never", 60.0), Parcel(6, blob, 60.0), Parcel(7, b"cd", 60.0)]
+        ids = transport.push(
+            [
+                NodeMessage(5, b"never", 60.0),
+                NodeMessage(6, blob, 60.0),
+                NodeMessage(7, b"cd", 60.0),
+            ]
         )
-        found = pulled(carrier, dict.fromkeys(ids, 100), 1 + (blob == b"ab"))
+        found = pulled(transport, dict.fromkeys(ids, 100), 1 + (blob == b"ab"))
         assert [answer.node for answer in found] == ([6, 7] if blob == b"ab" else [7])
-        assert carrier.nodes() == {5: b"key"}
+        assert transport.nodes() == {5: b"key"}
     assert time.monotonic() - begins < PATIENCE
 
 
 def test_what_nobody_asks_for_is_not_kept_for_ever(over, monkeypatch):
-    carrier, _ = over
-    monkeypatch.setattr(relay, "LATER", 0.2)
-    (old,) = carrier.push([Parcel(5, b"ab", 0.1)])
+    transport, _ = over
+    monkeypatch.setattr(relay, "LATE_WINDOW", 0.2)
+    (old,) = transport.push([NodeMessage(5, b"ab", 0.1)])
     time.sleep(0.5)
-    (new,) = carrier.push([Parcel(5, b"ab", 60.0)])
-    assert [answer.id for answer in pulled(carrier, {new: 9}, 1)] == [new]
-    assert carrier.pull({old: 9}) == []
+    (new,) = transport.push([NodeMessage(5, b"ab", 60.0)])
+    assert [answer.id for answer in pulled(transport, {new: 9}, 1)] == [new]
+    assert transport.pull({old: 9}) == []
 
 
-def test_without_the_superlink_the_carrier_is_lost(over):
-    carrier, grid = over
-    ids = carrier.push([Parcel(5, b"later", 60.0)])
+def test_without_the_superlink_the_transport_is_lost(over):
+    transport, grid = over
+    ids = transport.push([NodeMessage(5, b"later", 60.0)])
     grid.gone = True
     with pytest.raises(LostError, match=r"lost the SuperLink \(ConnectionError: refused\)"):
-        pulled(carrier, dict.fromkeys(ids, 100), 1)
+        pulled(transport, dict.fromkeys(ids, 100), 1)
     with pytest.raises(LostError, match=r"the relay (has ended|cannot be reached)"):
-        carrier.nodes()
+        transport.nodes()
 
 
 def test_a_relay_that_is_silent_is_left_when_the_superlink_has_ended():
     ours, theirs = socket.socketpair()
     with theirs:
-        carrier = RelayCarrier(ours, lambda: "Flower's superlink has ended")
+        transport = RelayClient(ours, lambda: "Flower's superlink has ended")
         with pytest.raises(LostError, match="Flower's superlink has ended"):
-            carrier.nodes()
-        carrier.close()
+            transport.nodes()
+        transport.close()
 
 
 def test_large_and_empty_bytes_arrive_as_they_were():
     ours, theirs = socket.socketpair()
     blobs = [b"", bytes(range(256)) * 20_000, b"x"]
-    thread = threading.Thread(target=frames.send, args=(ours, {"a": [1, "ü"]}, blobs))
+    thread = threading.Thread(target=relay_client.send_frame, args=(ours, {"a": [1, "ü"]}, blobs))
     with ours, theirs:
         thread.start()
-        assert frames.receive(theirs) == frames.Frame({"a": [1, "ü"]}, blobs)
+        assert relay_client.receive_frame(theirs) == relay_client.Frame({"a": [1, "ü"]}, blobs)
         thread.join()
         ours.close()
-        assert frames.receive(theirs) is None
+        assert relay_client.receive_frame(theirs) is None

@@ -14,8 +14,7 @@ from fedkl.core.errors import UserError
 from fedkl.network import client_process, keys
 from fedkl.network.client_process import Place
 from fedkl.network.flower import place_file, supernode
-from fedkl.network.flower.node_log import Trouble
-from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.flower.supernode import SuperNode, Trouble
 from fedkl.network.signatures import Signer
 
 # In the place of Flower's own: writes down how it was started, starts a process, and does as told.
@@ -68,7 +67,7 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     keys.make(tmp_path / "keys", 4)
     made = node(ca=Path("keys/ca.crt"), key=Path("keys/client-3.key"))
     assert not made.alive()
-    assert made.problem() is None
+    assert made.trouble() is None
     made.start()
     found = told(made)
     parent, folder, apps, *arguments = found["arguments"]
@@ -97,7 +96,7 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     assert verifier.content(Signer(tmp_path / "keys").sign(3, b"asked")) == b"asked"
     assert made.alive()
     assert made.connected()
-    assert made.problem() is None
+    assert made.trouble() is None
     assert made.log.stat().st_mode & 0o777 == 0o600
     made.stop()
     assert not Path(folder).exists()
@@ -112,7 +111,7 @@ def test_without_an_authority_there_is_neither_tls_nor_a_key(node):
 
 @pytest.mark.parametrize("do", ["wait", "deaf"])
 def test_all_of_it_ends(node, monkeypatch, do):
-    monkeypatch.setattr(supernode, "ENDING", 0.3)
+    monkeypatch.setattr(supernode, "STOP_TIMEOUT", 0.3)
     made = node(do)
     made.start()
     child = told(made)["child"]
@@ -127,8 +126,8 @@ def test_the_resident_process_ends_with_it(node):
     made = node()
     folder = made.place.folder
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom fedkl.network import asking\n"
-        "kept = asking.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(600)"
+        "import sys, time\nfrom pathlib import Path\nfrom fedkl.network import client_process\n"
+        "kept = client_process.claim(Path(sys.argv[1]))\nprint(flush=True)\ntime.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as resident:
@@ -143,7 +142,7 @@ def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
     made.start()
     first = told(made)["child"]
     until(lambda: not made.alive())
-    assert "does not know the key" in made.problem()
+    assert "does not know the key" in made.trouble().sentence
     assert made.trouble().passing
     assert not made.connected()
     assert runs(first)
@@ -153,7 +152,7 @@ def test_why_it_ended_is_known_and_what_it_left_ends_when_it_starts_again(node):
     until(lambda: not runs(first))
     told(made)
     assert made.connected()
-    assert made.problem() is None
+    assert made.trouble() is None
     os.kill(made._process.pid, signal.SIGKILL)
     until(lambda: not made.alive())
     assert made.trouble() == Trouble("Flower's SuperNode was ended by signal 9", True)

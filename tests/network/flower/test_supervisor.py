@@ -8,10 +8,9 @@ import pytest
 from fedkl.core.errors import UserError
 from fedkl.network.client_process import Place
 from fedkl.network.flower import supervisor
-from fedkl.network.flower.node_log import Trouble
-from fedkl.network.flower.supernode import SuperNode
+from fedkl.network.flower.supernode import SuperNode, Trouble
 from fedkl.network.flower.supervisor import Supervisor
-from fedkl.network.status import read_joined
+from fedkl.network.status import read_join_status
 
 REFUSED = Trouble("the key is refused", passing=True)
 OTHER = Trouble("the certificate is another's", passing=False)
@@ -84,10 +83,10 @@ def watched(clock):
 
 def test_it_says_once_that_it_is_connected(watched):
     made, node, said = watched
-    assert not made.look()
+    assert not made.poll()
     node.become(has_server=True)
-    assert made.look()
-    assert made.look()
+    assert made.poll()
+    assert made.poll()
     assert said == ["connected to host:1"]
     assert node.starts == 1
 
@@ -95,13 +94,13 @@ def test_it_says_once_that_it_is_connected(watched):
 def test_a_server_that_goes_and_comes_is_said_and_nothing_is_started(watched, clock):
     made, node, said = watched
     node.become(has_server=True)
-    made.look()
+    made.poll()
     node.become(why=SILENT)
     for _ in range(3):
         clock.now += 1000
-        assert not made.look()
+        assert not made.poll()
     node.become(has_server=True)
-    assert made.look()
+    assert made.poll()
     assert said == [
         "connected to host:1",
         "lost the connection to host:1: the server does not answer; trying again",
@@ -113,17 +112,17 @@ def test_a_server_that_goes_and_comes_is_said_and_nothing_is_started(watched, cl
 def test_one_that_died_is_started_again_after_a_pause(watched, clock):
     made, node, said = watched
     node.become(has_server=True)
-    made.look()
+    made.poll()
     node.become(runs=False, why=KILLED)
-    made.look()
+    made.poll()
     clock.now += 2.9
-    made.look()
+    made.poll()
     assert node.starts == 1
     clock.now += 0.2
-    made.look()
+    made.poll()
     assert node.starts == 2
     node.become(has_server=True)
-    made.look()
+    made.poll()
     assert said == [
         "connected to host:1",
         "lost the connection to host:1: it was killed; trying again",
@@ -135,7 +134,7 @@ def until_started(made, node, clock):
     """Seconds until it is started again."""
     start, before = clock.now, node.starts
     while node.starts == before:
-        made.look()
+        made.poll()
         clock.now += 0.5
     return clock.now - start
 
@@ -143,7 +142,7 @@ def until_started(made, node, clock):
 def test_once_connected_it_tries_for_ever_but_not_so_often(watched, clock):
     made, node, said = watched
     node.become(has_server=True)
-    made.look()
+    made.poll()
     pauses = []
     for _ in range(40):
         node.become(runs=False, why=REFUSED)
@@ -161,7 +160,7 @@ def test_a_key_that_stays_refused_is_given_up_after_a_while(watched, clock):
         while True:
             node.become(runs=False, why=REFUSED)
             until_started(made, node, clock)
-            made.look()  # while it starts nobody knows what is wrong
+            made.poll()  # while it starts nobody knows what is wrong
 
     with pytest.raises(UserError, match=r"cannot join host:1: the key is refused, for 70 s \(see"):
         refuse()
@@ -173,18 +172,18 @@ def test_a_key_that_stays_refused_is_given_up_after_a_while(watched, clock):
 def test_a_server_that_never_answers_is_given_up_after_a_while(watched, clock):
     made, node, _ = watched
     node.become(why=SILENT)
-    made.look()
+    made.poll()
     clock.now += 71
     with pytest.raises(UserError, match="the server does not answer, for 70 s"):
-        made.look()
+        made.poll()
 
 
 def test_one_that_is_slow_to_start_is_not_given_up(watched, clock):
     made, node, said = watched
     clock.now += 1000
-    assert not made.look()
+    assert not made.poll()
     node.become(has_server=True)
-    assert made.look()
+    assert made.poll()
     assert said == ["connected to host:1"]
 
 
@@ -192,14 +191,14 @@ def test_what_is_hopeless_is_given_up_at_once(watched):
     made, node, said = watched
     node.become(runs=False, why=OTHER)
     with pytest.raises(UserError, match="cannot join host:1: the certificate is another's"):
-        made.look()
+        made.poll()
     assert said == []
 
 
 def test_what_is_hopeless_may_change_once_it_was_connected(watched, clock):
     made, node, said = watched
     node.become(has_server=True)
-    made.look()
+    made.poll()
     node.become(runs=False, why=OTHER)
     until_started(made, node, clock)
     assert said[-1] == "lost the connection to host:1: the certificate is another's; trying again"
@@ -210,11 +209,11 @@ def test_a_client_that_cannot_take_part_is_given_up_also_when_it_is_connected(cl
     watched = Supervisor(node, said.append)
     watched.start()
     node.become(has_server=True)
-    assert watched.look()
+    assert watched.poll()
     node.refused = "client 9 is not one of 0 to 3"
     sentence = "^cannot take part in what host:1 trains: client 9 is not one of 0 to 3$"
     with pytest.raises(UserError, match=sentence):
-        watched.look()
+        watched.poll()
 
 
 @pytest.mark.parametrize("heard", [True, False])
@@ -224,21 +223,21 @@ def test_a_client_that_cannot_take_part_stays_until_the_server_has_heard_why(clo
     watched.start()
     node.become(has_server=True)
     node.refused, node.has_answered = "its world is another", False
-    assert watched.look()
-    clock.now += supervisor.SAYING / 2
-    assert watched.look()
+    assert watched.poll()
+    clock.now += supervisor.NOTIFY_TIMEOUT / 2
+    assert watched.poll()
     if heard:
         node.has_answered = True
     else:
-        clock.now += supervisor.SAYING
+        clock.now += supervisor.NOTIFY_TIMEOUT
     with pytest.raises(UserError, match="its world is another"):
-        watched.look()
+        watched.poll()
 
 
 def test_that_the_run_is_over_is_said_once_and_known_when_the_server_has_heard(watched, clock):
     made, node, said = watched
     node.become(has_server=True)
-    made.look()
+    made.poll()
     assert not made.over()
     node.is_over, node.has_answered = True, False
     assert not made.over()
@@ -249,7 +248,7 @@ def test_that_the_run_is_over_is_said_once_and_known_when_the_server_has_heard(w
     assert not made.over()
     node.is_over, node.has_answered = True, False
     assert not made.over()
-    clock.now += 1.1 * supervisor.SAYING
+    clock.now += 1.1 * supervisor.NOTIFY_TIMEOUT
     assert made.over()
     assert said == ["connected to host:1", "the run is over", "the run is over"]
 
@@ -260,10 +259,10 @@ def test_how_it_is_doing_is_written_down_for_others(watched, clock, tmp_path):
 
     def written():
         clock.now += 5
-        made.look()
+        made.poll()
         made.over()
         made.write(path)
-        return read_joined(path)
+        return read_join_status(path)
 
     found = written()
     assert (found.connected, found.address, found.over) == (False, "host:1", False)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedkl.network.ray.connection import Cluster, Where, connected
+from fedkl.network.ray.connection import Cluster, RaySettings, connected
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """What `connected` gives without an address."""
-    with connected(Where()) as cluster:
+    with connected(RaySettings()) as cluster:
         yield cluster

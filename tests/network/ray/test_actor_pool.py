@@ -13,8 +13,8 @@ from fedkl.core.errors import UserError
 from fedkl.core.processes import cores
 from fedkl.engines import Job
 from fedkl.network.ray import actor_pool as module
-from fedkl.network.ray.actor import Clients, Done, Opening, Part, Surroundings
-from fedkl.network.ray.actor_pool import FIRST_CALL, LEAST, Actors, Batch, Crew
+from fedkl.network.ray.actor import ActorSetup, CallResult, ClientsActor, JaxSettings, Part
+from fedkl.network.ray.actor_pool import FIRST_CALL_TIMEOUT, MIN_TIMEOUT, ActorPool, Batch, PoolSize
 from fedkl.network.ray.engine import Ray
 from fedkl.server.loop import Federation
 from fedkl.training.provenance import versions
@@ -90,7 +90,7 @@ def test_actors_that_were_lost_with_their_machine_while_they_were_idle_do_not_co
 
 def test_nobody_is_handed_what_nobody_wants(cluster):
     batch = batch_of(0, 0)
-    batch.forget()
+    batch.cancel()
     assert batch.take(100, 1) == []
 
 
@@ -104,16 +104,16 @@ def test_a_plugin_that_does_not_import_on_a_worker_is_one_sentence(cluster, tiny
 
 def test_when_nobody_is_there_to_work_a_sentence_says_so(cluster, tiny, monkeypatch):
     """An actor of so many CPUs is never placed."""
-    monkeypatch.setattr(module, "_LOOK", 0.01)
-    monkeypatch.setattr(module, "placeable", lambda cpus: cpus)
+    monkeypatch.setattr(module, "_POLL_INTERVAL", 0.01)
+    monkeypatch.setattr(module, "placeable_cpus", lambda cpus: cpus)
     times = iter(range(0, 10_000, 10))
     with pytest.raises(UserError, match="no actor of the cluster was there to work for 180 s"):
-        Actors(opening_of(tiny()), Crew(1, 10_000), None, lambda: float(next(times)))
+        ActorPool(opening_of(tiny()), PoolSize(1, 10_000), None, lambda: float(next(times)))
 
 
 def opening_of(config, **others):
     """What actors are told of a config."""
-    return Opening(config.mapping(), (), Surroundings.here(), 1, versions() | others)
+    return ActorSetup(config.mapping(), (), JaxSettings.current(), 1, versions() | others)
 
 
 @pytest.fixture
@@ -121,20 +121,20 @@ def light(cluster, monkeypatch):
     """Makes actors that do nothing, at once; a second goes by with every look at the clock."""
 
     class Light:
-        def open(self, opening, cpus):
+        def open(self, setup, cpus):
             self.cpus = cpus
 
         def has(self):
             return self.cpus
 
         def run(self, work, model, parts):
-            return Done([[] for _ in parts], 0.01, 0)
+            return CallResult([[] for _ in parts], 0.01, 0)
 
-    monkeypatch.setattr(module, "Clients", Light)
+    monkeypatch.setattr(module, "ClientsActor", Light)
     made = []
 
     def make(cpus=1):
-        made.append(Actors(None, Crew(1, cpus), None, itertools.count(0.0).__next__))
+        made.append(ActorPool(None, PoolSize(1, cpus), None, itertools.count(0.0).__next__))
         return made[-1]
 
     yield make
@@ -146,13 +146,13 @@ def test_an_actor_asks_for_no_more_cpus_than_the_largest_node_has_that_is_left(l
     """The first look is from before a large node was lost."""
     import ray
 
-    looks, left = [], module.placeable
+    looks, left = [], module.placeable_cpus
 
-    def placeable(cpus):
+    def placeable_cpus(cpus):
         looks.append(cpus)
         return cpus if len(looks) == 1 else left(cpus)
 
-    monkeypatch.setattr(module, "placeable", placeable)
+    monkeypatch.setattr(module, "placeable_cpus", placeable_cpus)
     actors = light(cpus=10_000)
     (actor,) = actors._idle
     assert ray.get(actor.has.remote()) == len(cores())
@@ -165,9 +165,9 @@ def test_what_an_actor_must_still_compile_has_the_time_for_that(light):
     while not done.done:
         actors.advance(done)
     (actor,) = actors._idle
-    assert actors._patience_with(actor, batch_of(0), [0]) == pytest.approx(LEAST, rel=0.01)
+    assert actors._timeout_for(actor, batch_of(0), [0]) == pytest.approx(MIN_TIMEOUT, rel=0.01)
     for other in (batch_of(0, deterministic=True), batch_of(0, width=2)):
-        assert actors._patience_with(actor, other, [0]) == FIRST_CALL
+        assert actors._timeout_for(actor, other, [0]) == FIRST_CALL_TIMEOUT
 
 
 def test_actors_that_were_lost_with_one_machine_while_they_opened_count_once(light, monkeypatch):
@@ -176,7 +176,7 @@ def test_actors_that_were_lost_with_one_machine_while_they_opened_count_once(lig
 
     def lose(begun, now):
         actors._clock = lambda: now
-        actors._lost_in_opening(module._Opening(None, 1, begun), "it died")
+        actors._lose_opening(module._OpeningActor(None, 1, begun), "it died")
 
     for _ in range(5):
         lose(begun=0.0, now=1.0)
@@ -187,7 +187,7 @@ def test_actors_that_were_lost_with_one_machine_while_they_opened_count_once(lig
 
 def test_an_actor_on_a_node_with_other_versions_does_not_open(tiny):
     with pytest.raises(UserError, match=r"^the node \S+ has jax \S+, and this machine 0\.0\.1$"):
-        Clients().open(opening_of(tiny(), jax="0.0.1"), 1)
+        ClientsActor().open(opening_of(tiny(), jax="0.0.1"), 1)
 
 
 @pytest.fixture

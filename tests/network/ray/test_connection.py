@@ -20,9 +20,9 @@ from waiting import PATIENCE
 from fedkl.core.errors import UserError
 from fedkl.core.processes import cores
 from fedkl.network.ray import connection, nodes
-from fedkl.network.ray.connection import Where, connected
+from fedkl.network.ray.connection import RaySettings, connected
 from fedkl.network.ray.nodes import Node
-from fedkl.network.ray.probe import Answer
+from fedkl.network.ray.probe import Access
 
 NODES = (Node("a", "one (10.0.0.1)", 4), Node("b", "two (10.0.0.2)", 8))
 LISTENING = "0A"
@@ -38,7 +38,7 @@ with connected(Where()):
 """
 
 
-def refusal(where: Where) -> str:
+def refusal(where: RaySettings) -> str:
     with pytest.raises(UserError) as caught, connected(where):
         pass
     return str(caught.value)
@@ -46,12 +46,14 @@ def refusal(where: Where) -> str:
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(connection, "find_spec", lambda name: None)
-    assert refusal(Where()) == "a cluster needs Ray; install it with `pip install -e '.[ray]'`"
+    assert (
+        refusal(RaySettings()) == "a cluster needs Ray; install it with `pip install -e '.[ray]'`"
+    )
 
 
 @pytest.mark.parametrize("address", ["demo", "ray://head:10001", "head", ":6379", "head:ray"])
 def test_an_address_is_a_host_and_a_port(address):
-    assert refusal(Where(address)) == (
+    assert refusal(RaySettings(address)) == (
         f"the address of a Ray cluster must be HOST:PORT, not '{address}'"
     )
 
@@ -61,29 +63,31 @@ def test_an_address_that_nobody_listens_on_is_answered_without_a_long_wait():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     start = time.monotonic()
-    assert refusal(Where(f"127.0.0.1:{port}")).startswith(
+    assert refusal(RaySettings(f"127.0.0.1:{port}")).startswith(
         f"no Ray cluster answers at 127.0.0.1:{port}: "
     )
     assert time.monotonic() - start < PATIENCE / 2
-    assert "no Ray cluster answers at" in refusal(Where("127.0.0.1:70000"))
+    assert "no Ray cluster answers at" in refusal(RaySettings("127.0.0.1:70000"))
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
 def test_what_cannot_be_the_name_of_a_host_is_told_in_a_sentence(host):
-    assert refusal(Where(f"{host}:6379")).startswith(f"no Ray cluster answers at {host}:6379: ")
+    assert refusal(RaySettings(f"{host}:6379")).startswith(
+        f"no Ray cluster answers at {host}:6379: "
+    )
 
 
 def test_a_cluster_whose_nodes_have_no_cpus_is_told_in_a_sentence(monkeypatch):
     monkeypatch.setattr(connection, "_started", lambda where: contextlib.nullcontext())
     monkeypatch.setattr(connection, "nodes", lambda: ())
-    assert refusal(Where()) == "no node of the Ray cluster has a CPU; start some that have"
+    assert refusal(RaySettings()) == "no node of the Ray cluster has a CPU; start some that have"
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, **answers: Answer) -> list[dict[str, str]]:
+def asked(monkeypatch: pytest.MonkeyPatch, **answers: Access) -> list[dict[str, str]]:
     """A cluster that answers strangers and those with a token."""
     who: list[dict[str, str]] = []
 
-    def ask(address: str, identity: dict[str, str]) -> Answer:
+    def ask(address: str, identity: dict[str, str]) -> Access:
         who.append(identity)
         stranger = identity["RAY_AUTH_MODE"] == "disabled"
         return answers["stranger" if stranger else "token"]
@@ -95,27 +99,27 @@ def asked(monkeypatch: pytest.MonkeyPatch, **answers: Answer) -> list[dict[str, 
 
 
 def test_a_cluster_without_a_token_is_refused_unless_one_insists(monkeypatch):
-    asked(monkeypatch, stranger=Answer.ADMITTED)
+    asked(monkeypatch, stranger=Access.ADMITTED)
     with pytest.raises(UserError, match=r"at head:1 has no token: .*or say --insecure-ray$"):
         connection._identity("head:1", insecure=False)
     assert connection._identity("head:1", insecure=True) == {"RAY_AUTH_MODE": "disabled"}
 
 
 def test_somebody_who_does_not_speak_ray_is_named(monkeypatch):
-    asked(monkeypatch, stranger=Answer.SILENT)
+    asked(monkeypatch, stranger=Access.SILENT)
     with pytest.raises(UserError, match="at head:1 does not answer like a Ray cluster"):
         connection._identity("head:1", insecure=False)
 
 
 def test_a_token_that_is_missing_is_asked_for(monkeypatch, tmp_path):
-    asked(monkeypatch, stranger=Answer.REFUSED)
+    asked(monkeypatch, stranger=Access.REFUSED)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(UserError, match="wants a token: give it as RAY_AUTH_TOKEN, or a file"):
         connection._identity("head:1", insecure=False)
 
 
 def test_a_wrong_token_is_told_by_where_it_came_from(monkeypatch, tmp_path):
-    who = asked(monkeypatch, stranger=Answer.REFUSED, token=Answer.REFUSED)
+    who = asked(monkeypatch, stranger=Access.REFUSED, token=Access.REFUSED)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_TOKEN", "nonsense")
     with pytest.raises(UserError, match=r"at head:1 refuses the token of RAY_AUTH_TOKEN$"):
@@ -129,7 +133,7 @@ def test_a_wrong_token_is_told_by_where_it_came_from(monkeypatch, tmp_path):
 
 
 def test_a_file_for_the_token_that_is_not_there_is_named(monkeypatch, tmp_path):
-    asked(monkeypatch, stranger=Answer.REFUSED)
+    asked(monkeypatch, stranger=Access.REFUSED)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
     with pytest.raises(UserError, match=r"cannot read .*none: it does not exist"):
         connection._identity("head:1", insecure=False)
@@ -139,7 +143,7 @@ def test_a_file_for_the_token_that_is_not_there_is_named(monkeypatch, tmp_path):
 def test_a_token_that_ray_would_abort_at_is_told_by_where_it_came_from(
     monkeypatch, tmp_path, token
 ):
-    asked(monkeypatch, stranger=Answer.REFUSED)
+    asked(monkeypatch, stranger=Access.REFUSED)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text(token)
@@ -156,7 +160,7 @@ def test_a_token_that_ray_would_abort_at_is_told_by_where_it_came_from(
 
 
 def test_white_space_around_a_token_is_not_part_of_it(monkeypatch, tmp_path):
-    asked(monkeypatch, stranger=Answer.REFUSED, token=Answer.ADMITTED)
+    asked(monkeypatch, stranger=Access.REFUSED, token=Access.ADMITTED)
     (tmp_path / "mine").write_text(" 0123\n")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "mine"))
     assert connection._identity("head:1", insecure=False)["RAY_AUTH_MODE"] == "token"
@@ -164,7 +168,7 @@ def test_white_space_around_a_token_is_not_part_of_it(monkeypatch, tmp_path):
 
 def test_more_actors_than_cpus_are_refused_before_ray_is_started(monkeypatch):
     monkeypatch.setattr(connection, "_initialised", None)  # would be called
-    assert refusal(Where(actors=len(cores()) + 1)) == (
+    assert refusal(RaySettings(actors=len(cores()) + 1)) == (
         f"{len(cores()) + 1} actors are more than the {len(cores())} CPUs that there are"
     )
 
@@ -173,7 +177,7 @@ def test_other_versions_on_a_node_are_told_with_its_name(monkeypatch):
     ours = {"python": "3.11.4", "fedkl": "0.1.0", "jax": "0.6.0", "numpy": "2.0.0"}
     theirs = [ours, ours | {"jax": "0.7.1"}]
     monkeypatch.setattr(nodes, "versions", lambda: ours)
-    monkeypatch.setattr(nodes, "on_each", lambda nodes, function, *arguments: theirs)
+    monkeypatch.setattr(nodes, "run_on_each", lambda nodes, function, *arguments: theirs)
     with pytest.raises(UserError) as caught:
         nodes.check_versions(NODES)
     assert str(caught.value) == "the node two (10.0.0.2) has jax 0.7.1, and this machine 0.6.0"
@@ -198,12 +202,12 @@ def test_a_task_on_each_node_is_asked_where_it_runs(cluster):
 
         return ray.get_runtime_context().get_node_id()
 
-    assert nodes.on_each(cluster.nodes, node) == [node.id for node in cluster.nodes]
+    assert nodes.run_on_each(cluster.nodes, node) == [node.id for node in cluster.nodes]
 
 
 def test_a_node_that_is_gone_before_it_was_asked_is_told_in_a_sentence(cluster):
     with pytest.raises(UserError, match=r"^a node died while it was asked"):
-        nodes.on_each([Node("a" * 56, "gone", 1)], lambda: 5)
+        nodes.run_on_each([Node("a" * 56, "gone", 1)], lambda: 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

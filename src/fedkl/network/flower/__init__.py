@@ -1,5 +1,7 @@
-"""Flower carries the messages: what starts its processes, and what runs inside of them."""
+"""Flower, which carries the messages: the code that starts its processes and that runs in them."""
 
+RECORD, BLOB, CLIENT = "work", "blob", "client"
+"""Record of a message, its entry with the bytes, and a reply's entry with the client's number."""
 NO_ANSWER = 64
-"""The code of a client's error whose process gave no answer, in time or at all; Flower's own end
-at 8. It has made nothing of what it was asked, so the very same can be asked again."""
+"""Error code of a client whose process did not answer (Flower's own codes end at 8). It has changed
+nothing, so the same request can be sent again."""

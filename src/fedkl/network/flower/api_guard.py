@@ -1,10 +1,10 @@
-"""Stands in front of Flower's API, and refuses what whoever asks has no business with.
+"""A guard in front of Flower's API, which refuses all that a caller has no right to.
 
-Flower serves all of its API on one port. With our secret (`secret`) all of it can be used; without,
-what a client needs, by the keys that the federation knows: to connect, to fetch messages, and to
-answer them. To submit or stop an app, to list or register nodes, to act as the app, to read the
-documentation, and to send what answers nothing is refused; a body that is larger than an honest one
-can be is, before it is read. It counts what crosses (`TRAFFIC`).
+Flower serves all of its API on one port. With our secret (`secret`) all of it can be used. Without,
+a client with a key of the federation may connect, fetch messages and answer them. Refused are: to
+submit or stop an app, to list or register nodes, to act as the app, to read the documentation, to
+send a message that is no answer, and, before it is read, a body that is too large. Bytes of clients
+are counted (`TRAFFIC`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from fedkl.network import LARGEST
+from fedkl.network import MAX_MESSAGE_BYTES
 from fedkl.network.flower.secret import HEADER
 
 Scope = MutableMapping[str, Any]
@@ -55,40 +55,39 @@ FLEET = frozenset(
         "confirm-message-received",
     )
 )  # fmt: skip
-"""What a client needs."""
+"""Paths that a client needs."""
 WITHOUT_KEYS = FLEET | {REGISTER, "/v1/fleet/unregister-node"}
-"""What one needs that has no key: it makes one, and names it."""
-SMALL = 1 << 20
-"""Bytes of a request, unless it brings a part of an answer."""
-PARTS = 16
+"""Paths that a client without a key needs: it makes one, and registers it."""
+MAX_SMALL_BYTES = 1 << 20
+"""Bytes of a request, unless it carries a part of an answer."""
+MAX_PARTS = 16
 """Parts that an answer may have; one of ours has four."""
-AT_ONCE = 8
+MAX_PARTS_AT_ONCE = 8
 """Parts of answers that one client may be sending."""
 TRAFFIC = "/fedkl/traffic"
-"""Path of the count of bytes that clients have sent and were sent; it needs the secret."""
+"""Path of the count of bytes that clients have sent and received; it needs the secret."""
 _UNKNOWN, _WITHOUT = 2004, 2001
-"""Flower's own codes: a key that it does not know, and no key where one is needed."""
+"""Flower's error codes: an unknown key, and a missing key."""
 _SIGNED = (FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TIMESTAMP_HEADER)
 
 
 class Refusal(NamedTuple):
-    """Why something is not handed on."""
+    """The response to a request that is refused."""
 
     status: int
     detail: str
     code: int | None = None
-    """As Flower numbers it."""
+    """Flower's error code."""
 
 
 class Traffic:
-    """Counts bytes of HTTP messages that are not of this machine's own processes: bodies, and
-    headers as they are written; not what TLS and TCP add."""
+    """Counter of the bytes of clients' HTTP messages: bodies and headers, without TLS and TCP."""
 
     def __init__(self) -> None:
         self.received = self.sent = 0
 
     def counting(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
-        """The two ways of a request, counted."""
+        """Return `receive` and `send` of a request such that they count."""
         line = len(scope["method"]) + len(scope["path"]) + len("  HTTP/1.1\r\n\r\n")
         self.received += line + _written(scope["headers"])
 
@@ -115,15 +114,15 @@ class Guard:
         secret: str,
         paths: Collection[str],
         keys: Collection[bytes] | None,
-        largest: int = LARGEST,
+        largest: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Args:
         app: Flower's.
         secret: with which everything is allowed.
-        paths: what is allowed without it.
+        paths: that are allowed without it.
         keys: clients' public keys, as `keys.normalised` has them, one of which is needed without
-            the secret; that it has signed, Flower sees, and for a large body this does, before it
-            is read. None: no key is needed.
+            the secret; Flower checks the signature, and for a large body this does, before it is
+            read. None: no key is needed.
         largest: bytes that an answer may have.
         """
         self._app = app
@@ -134,17 +133,16 @@ class Guard:
         self._sending: Counter[bytes] = Counter()
         """Parts of answers that are on their way, by key."""
         self._keys: dict[bytes, ec.EllipticCurvePublicKey] | None = None
-        """By what a SuperNode's header says, so that nothing is made of what a stranger says."""
+        """By the value of a SuperNode's header, so that a stranger's is never decoded."""
         if keys is not None:
             self.rekey(keys)
 
     def rekey(self, keys: Collection[bytes]) -> None:
-        """From now on these are the clients' keys; who has another is refused, also if it is
-        connected."""
+        """Replace the clients' keys; a client with another key is refused, also if connected."""
         self._keys = {base64.b64encode(pem): _loaded(pem) for pem in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on what is allowed."""
+        """Forward a request that is allowed, and refuse another."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         names = [name.decode("latin-1") for name, _ in scope["headers"]]
@@ -156,7 +154,7 @@ class Guard:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
         receive, send = self._traffic.counting(scope, receive, send)
-        limit = self._largest + SMALL if scope["path"] == OBJECT else SMALL
+        limit = self._largest + MAX_SMALL_BYTES if scope["path"] == OBJECT else MAX_SMALL_BYTES
         too_large = Refusal(413, f"more than {limit} bytes")
         refusal = self._refusal(scope, headers)
         if any(names.count(name) > 1 for name in (*_SIGNED, "content-length")):
@@ -169,8 +167,8 @@ class Guard:
             refusal = too_large if body is None else _problem_with(body)
             limited.again(body)
         sender = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER, b"") if scope["path"] == OBJECT else b""
-        if refusal is None and self._sending[sender] >= AT_ONCE:
-            refusal = Refusal(429, f"more than {AT_ONCE} parts of answers at once")
+        if refusal is None and self._sending[sender] >= MAX_PARTS_AT_ONCE:
+            refusal = Refusal(429, f"more than {MAX_PARTS_AT_ONCE} parts of answers at once")
         if refusal is not None:
             return await _refuse(send, refusal)
         self._sending[sender] += bool(sender)
@@ -181,7 +179,7 @@ class Guard:
             self._sending += Counter()  # those that have none are forgotten
 
     def _refusal(self, scope: Scope, headers: Mapping[str, bytes]) -> Refusal | None:
-        """Why a request is not looked at, by what is before its body."""
+        """Return the refusal of a request by its method, path and headers, or None."""
         if self._keys is not None and scope["path"] == REGISTER:
             return Refusal(403, "every client needs a key here", _WITHOUT)
         if scope["method"] != "POST" or scope["path"] not in self._paths:
@@ -196,7 +194,7 @@ class Guard:
 
 
 class _Limited:
-    """What comes in, as far as it is not too much."""
+    """A `receive` that ends a body which is over the limit."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
@@ -209,11 +207,11 @@ class _Limited:
             return {"type": "http.request", "body": body, "more_body": False}
         message = await self._receive()
         self._left -= len(message.get("body", b""))
-        # Flower takes it for somebody who hung up.
+        # Flower takes it for a closed connection.
         return message if self._left >= 0 else {"type": "http.disconnect"}
 
     async def whole(self) -> bytes | None:
-        """All that comes; None: it is too much, or was broken off."""
+        """Return the whole body; None: it is too large, or was cut off."""
         parts, more = [], True
         while more:
             message = await self()
@@ -224,22 +222,22 @@ class _Limited:
         return b"".join(parts)
 
     def again(self, body: bytes | None) -> None:
-        """This is what comes next."""
+        """Give this body to the next call."""
         self._again = body
 
 
 def install(
     wrap: Callable[[App], App], secured: Callable[[ssl.SSLContext], None] = lambda context: None
 ) -> None:
-    """From now on every server that is started in this process is wrapped.
+    """Wrap the app of every server that is started in this process.
 
     Args:
-        wrap: what is put around its app.
-        secured: is given what it shows to clients.
+        wrap: returns the app that is served instead.
+        secured: is called with the server's TLS context.
     """
     begin, load = uvicorn.Config.__init__, uvicorn.Config.load
 
-    def load_and_tell(self: uvicorn.Config) -> None:
+    def load_and_report(self: uvicorn.Config) -> None:
         load(self)
         if self.ssl is not None:
             secured(self.ssl)
@@ -248,7 +246,7 @@ def install(
         begin(self, wrap(app), *arguments, **options)
 
     uvicorn.Config.__init__ = begin_wrapped  # type: ignore[method-assign]  # Flower makes it
-    uvicorn.Config.load = load_and_tell  # type: ignore[method-assign]
+    uvicorn.Config.load = load_and_report  # type: ignore[method-assign]
 
 
 def _loaded(pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -258,7 +256,7 @@ def _loaded(pem: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def _signed_by(headers: Mapping[str, bytes], key: ec.EllipticCurvePublicKey) -> bool:
-    """Whether a key has signed a request, as Flower's SuperNodes sign theirs."""
+    """Return True if a key has signed a request as Flower's SuperNodes do."""
     try:
         _, signature, timestamp = (headers[name] for name in _SIGNED)
         sealed = base64.b64decode(signature, validate=True)
@@ -269,13 +267,13 @@ def _signed_by(headers: Mapping[str, bytes], key: ec.EllipticCurvePublicKey) -> 
 
 
 def _length(headers: Mapping[str, bytes]) -> int:
-    """That a body says it has; one that does not say is counted as it comes."""
+    """Return the content length that a header gives; 0: none, and the body is counted."""
     said = headers.get("content-length", b"0")
     return int(said) if said.isdigit() else 0
 
 
 def _problem_with(body: bytes) -> Refusal | None:
-    """Why messages are not taken: a client answers, in its own name, and does nothing else."""
+    """Return the refusal of messages that are not answers in the sender's own name, or None."""
     try:
         asked = PushMessagesRequest.FromString(body)
     except DecodeError:
@@ -285,13 +283,13 @@ def _problem_with(body: bytes) -> Refusal | None:
             return Refusal(403, "only the server of fedkl asks: this answers nothing")
         if message.metadata.src_node_id != asked.node.node_id:
             return Refusal(403, "this is in the name of another")
-    if sum(map(_parts, asked.message_object_trees)) > PARTS:
-        return Refusal(413, f"more than {PARTS} parts")
+    if sum(map(_parts, asked.message_object_trees)) > MAX_PARTS:
+        return Refusal(413, f"more than {MAX_PARTS} parts")
     return None
 
 
 def _parts(tree: ObjectTree) -> int:
-    """The number of parts that are announced."""
+    """Return the number of announced parts."""
     waiting, number = [tree], 0
     while waiting:
         number += 1
@@ -315,7 +313,7 @@ async def _answer(send: Send, status: int, content: Mapping[str, Any]) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        # What is left of a body that nobody reads is not the next request.
+        # The rest of a body that is not read must not be taken for the next request.
         (b"connection", b"close"),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})

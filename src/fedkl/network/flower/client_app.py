@@ -1,9 +1,8 @@
-"""The app that Flower runs on a client, anew for every message: it hands bytes to the client's
-resident process, and what that answers back. Bytes that its server has not signed for it are not
-looked at.
+"""The app that Flower runs on a client, a new process for every message.
 
-A message has a record `work` with the entry `blob`; so has a reply, with the client's number beside
-it. Content that is empty asks for nothing else than that number.
+It forwards a message to the client's resident process, and returns the answer. Bytes that the
+client's server has not signed are dropped. A message has a record `work` with the entry `blob`; a
+reply has the client's number beside it. An empty message asks only for that number.
 """
 
 from __future__ import annotations
@@ -14,43 +13,41 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkl.core.errors import UserError
+from fedkl.core.text import redact_paths
 from fedkl.network import client_process
 from fedkl.network.client_process import Place
-from fedkl.network.flower import NO_ANSWER
+from fedkl.network.flower import BLOB, CLIENT, NO_ANSWER, RECORD
 from fedkl.network.flower.place_file import read_place
-from fedkl.network.reasons import without_paths
 from fedkl.network.signatures import ForgedError
 from fedkl.network.sockets import NoAnswerError
 
-RECORD, BLOB, CLIENT = "work", "blob", "client"
 FAILED = 2
-"""Flower's own code for an app that raised."""
-LONGEST_MARGIN = 5.0
-"""Seconds of a message's time that are left for the way back; at most a quarter of it."""
-WAKING = 0.5
+"""Flower's error code of an app that raised."""
+MAX_MARGIN = 5.0
+"""Seconds of a message's time to live that are kept for the way back; at most a quarter of it."""
+WAKE_INTERVAL = 0.5
 app = ClientApp()
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Flower's door."""
+    """Answer a query of Flower's."""
     return answer(message)
 
 
 def answer(message: Message) -> Message:
-    """What a client says to a message: bytes, or in one sentence why there are none."""
+    """Return the reply to a message: the client's answer, or an error in one sentence."""
     try:
         place, verifier = read_place()
         blob = _blob_of(message)
-        # Before all else: who is not the server could end the process that trains, by a message
-        # that has no time.
+        # Before all else: a forged message with no time left would stop the process that trains.
         content = blob if verifier is None else verifier.content(blob)
         answered = _deliver(place, content, _seconds(message)) if content else b""
     except (ForgedError, NoAnswerError, UserError) as error:
-        # All of it is in the client's own log.
+        # The client's own log has the whole error.
         print(f"fedkl: {error}", flush=True)
         code = NO_ANSWER if isinstance(error, NoAnswerError) else FAILED
-        return Message(Error(code, without_paths(str(error))), reply_to=message)
+        return Message(Error(code, redact_paths(str(error))), reply_to=message)
     record = ConfigRecord({BLOB: answered, CLIENT: place.client})
     return Message(RecordDict({RECORD: record}), reply_to=message)
 
@@ -64,23 +61,26 @@ def _blob_of(message: Message) -> bytes:
 
 
 def _seconds(message: Message) -> float:
-    """How long the process may take, so that what it says is there before nobody waits for it."""
+    """Return the seconds for the process, so that its answer arrives in time."""
     ttl = message.metadata.ttl
-    return ttl - min(LONGEST_MARGIN, ttl / 4)
+    return ttl - min(MAX_MARGIN, ttl / 4)
 
 
 def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
     """Deliver a message; end a process that gave no answer, so that the next one starts another."""
     try:
-        return _awake(place, blob, seconds)
+        return _deliver_in_thread(place, blob, seconds)
     except NoAnswerError:
         client_process.stop(place, seconds=0.5)
         raise
 
 
-def _awake(place: Place, blob: bytes, seconds: float) -> bytes:
-    """Waits in a thread of its own: when the SuperNode is gone, Flower raises a signal in a thread,
-    and Python hears of it only here, and only between two calls to the system."""
+def _deliver_in_thread(place: Place, blob: bytes, seconds: float) -> bytes:
+    """Deliver a message from another thread, and wake up often meanwhile.
+
+    When the SuperNode is gone, Flower raises a signal in a thread; Python handles it only in the
+    main thread, between two system calls.
+    """
     answers: list[bytes | Exception] = []
 
     def wait() -> None:
@@ -92,7 +92,7 @@ def _awake(place: Place, blob: bytes, seconds: float) -> bytes:
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(WAKING)
+        thread.join(WAKE_INTERVAL)
     (answered,) = answers
     if isinstance(answered, Exception):
         raise answered

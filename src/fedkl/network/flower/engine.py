@@ -1,7 +1,7 @@
-"""The engine of a federation over a network: Flower carries what an in-process engine would call.
+"""The engine of a federation over a network: Flower carries its requests and replies.
 
-What is asked, what is believed and what is kept is the same as everywhere else (`exchange`). This
-only knows who can be reached, and how long to wait.
+Requests, checks and states are the same as everywhere else (`exchange`). This only knows which
+clients can be reached, and how long to wait.
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ from fedkl.config.config import Config
 from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import counted
 from fedkl.engines.base import Failure, Job, Report, Words
-from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.flower.carrier import Answer, LostError, Parcel
-from fedkl.network.flower.fleet import Fleet, Greeted
+from fedkl.network.exchange import Exchange, RequestStamp
+from fedkl.network.flower.fleet import Fleet, SentGreeting
+from fedkl.network.flower.relay_client import LostError, NodeAnswer, NodeMessage
 from fedkl.network.messages import new_nonce, new_turn
 from fedkl.network.signatures import Signer
 from fedkl.network.status import FleetStatus
-from fedkl.network.wire import MessageError, shortened
+from fedkl.network.wire import MessageError, one_line
 
 R = TypeVar("R")
 
-_LOOKING = 0.05
-"""Seconds between two looks for answers that the relay has; how often that looks is up to it."""
-_LATER = 60.0
-"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
-_SEEING = 5.0
-"""Seconds between two looks at who is connected, while answers are waited for."""
+_POLL_INTERVAL = 0.05
+"""Seconds between two polls of the relay for answers."""
+_LATE_WINDOW = 60.0
+"""Seconds after its deadline for which an answer, or Flower's error, is still fetched."""
+_CONNECTED_INTERVAL = 5.0
+"""Seconds between two updates of the connected clients while answers are awaited."""
 _ATTEMPTS = 4
-"""How often something is begun that Flower's server is lost in."""
+"""Attempts at an operation during which Flower's server is lost."""
 
 
 class Screen(NamedTuple):
-    """Where a person sees what goes on."""
+    """Output for the user."""
 
     line: Callable[[str], None]
-    """Takes what is worth a line."""
+    """Print a line."""
     status: Callable[[str], None]
-    """Takes what is so at the moment."""
+    """Show the current state."""
 
 
-class Asked(NamedTuple):
-    """A request on its way."""
+class PendingRequest(NamedTuple):
+    """A request that was sent and not answered yet."""
 
     job: Job
     node: int
-    at: Moment
+    at: RequestStamp
     largest: int
     """Bytes that its answer may have."""
 
 
-class Owed(NamedTuple):
-    """An answer that nobody waits for any more."""
+class LateAnswer(NamedTuple):
+    """An answer that was not there at its deadline."""
 
     client: int
     until: float
-    """When the client's time is over."""
+    """Time at which the message expires."""
 
 
 class Flower:
-    """Has clients' work done where they are.
+    """An engine whose clients run elsewhere, on Flower's nodes.
 
     Attributes:
-        signer: signs all that clients are sent; None: there are no keys, and nothing is signed.
-        traffic: says how many bytes have crossed.
-        status: takes note of how clients are doing.
-        refresh: is called before anybody looks at who is connected.
+        signer: of messages to clients; None: there are no keys, and nothing is signed.
+        traffic: returns the bytes that have crossed the network.
+        status: of all clients.
+        refresh: is called before the connected clients are looked up.
     """
 
     def __init__(self, config: Config, federation: str, patience: float, screen: Screen) -> None:
@@ -79,7 +79,7 @@ class Flower:
         config: the run's.
         federation: its name, as `messages.new_federation` made it.
         patience: seconds to wait for clients where too few are connected.
-        screen: where a person sees what goes on.
+        screen: output for the user.
         """
         self.signer: Signer | None = None
         self.traffic: Callable[[], Report] = lambda: {}
@@ -91,22 +91,22 @@ class Flower:
         self._screen = screen
         self._turn = self._floor = 0
         self._fleet: Fleet | None = None
-        self._owed: dict[str, Owed] = {}
-        """Answers that are fetched all the same: what nobody fetches stays in Flower's memory."""
+        self._late: dict[str, LateAnswer] = {}
+        """Late answers, which are fetched all the same: others stay in Flower's memory."""
         self._round = -1
         self._trained: dict[int, str] = {}
-        """Clients asked to train in this round, and why an answer does not count, where known."""
+        """Clients asked to train in this round, with the reason why an answer is not valid."""
 
     def greet(
         self, node: int, client: int | None, refusal: str = "", over: bool = False
-    ) -> Greeted:
-        """What a node is told that has connected; see `fleet.Greet`."""
+    ) -> SentGreeting:
+        """Return the greeting for a node that has connected; see `fleet.Greet`."""
         at = self._next(0)
         said = self._exchange.greeting(client, at, refusal, over)
-        return Greeted(self._parcel(node, client, said), at.nonce)
+        return SentGreeting(self._message(node, client, said), at.nonce)
 
     def farewell(self) -> None:
-        """Tells all who are connected that the run is over, as far as they hear it."""
+        """Tell all connected clients that the run is over."""
         try:
             told = self._reachable.farewell()
         except LostError as error:
@@ -115,71 +115,69 @@ class Flower:
             self._screen.line(f"the run is over, as {counted(told, 'client')} heard")
 
     def start(self, fleet: Fleet) -> None:
-        """Waits until as many clients are connected as a round selects, and goes on with a quorum
-        if that is all who come.
+        """Wait until as many clients are connected as a round selects, or, in the end, a quorum.
 
         Args:
-            fleet: who can be reached; ended with the engine.
+            fleet: of the clients; closed with the engine.
 
         Raises:
-            StalledError: they are too few after some time.
-            UserError: Flower's server was lost, and does not come up again.
+            StalledError: too few are connected in time.
+            UserError: Flower's server was lost, and did not start again.
         """
         self._fleet = fleet
-        fleet.seen = self.status.connected
-        everybody, enough = range(self._settings.clients), self._settings.clients_per_round
-        there = self._insist(lambda: fleet.wait(everybody, enough, self._patience))
+        fleet.on_connected = self.status.connected
+        clients, enough = range(self._settings.clients), self._settings.clients_per_round
+        there = self._with_reconnects(lambda: fleet.wait(clients, enough, self._patience))
         self._require_quorum(there)
-        # Else the first round, of each start, would be without those who are a moment later.
-        self._insist(lambda: fleet.settle(everybody))
+        # Otherwise the first round would be without clients that connect a moment later.
+        self._with_reconnects(lambda: fleet.settle(clients))
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Asks at once, and yields answers as they come, until each client has answered or its time
-        is over.
+        """Send requests at once; yield answers as they arrive, until all have or time is over.
 
         Raises:
             StalledError: too few clients are connected to train, and none came.
-            UserError: Flower's server was lost, and does not come up again.
+            UserError: Flower's server was lost, and did not start again.
         """
         if isinstance(work, Train):
             self._note_retries(jobs)
-        asked = self._insist(lambda: self._ask(work, model, jobs, key))
-        return self._noted(work, time.monotonic(), self._answers(work, model, *asked))
+        asked = self._with_reconnects(lambda: self._ask(work, model, jobs, key))
+        return self._record_answers(work, time.monotonic(), self._answers(work, model, *asked))
 
     def keep(self, round: int, clients: Sequence[int]) -> None:
-        """Clients hear of it by the `since` of what they are asked next."""
+        """Do nothing: the next request tells clients by its `since`."""
 
     def saved(self, oldest: int) -> None:
-        """Clients hear of it by the `floor` of what they are asked next."""
+        """Note the oldest round to go back to; the next request tells clients by its `floor`."""
         self._floor = oldest
 
     def save(self) -> Mapping[int, ClientState]:
-        """Nothing: clients keep their states themselves."""
+        """Return nothing: clients keep their states themselves."""
         return {}
 
     def restore(self, saved: Mapping[int, ClientState]) -> None:
-        """Nothing: clients go on from the state that they are told."""
+        """Do nothing: a request names the state that a client continues from."""
 
     @property
     def largest_answer(self) -> int:
-        """Bytes that no honest answer comes near."""
+        """Number of bytes that no honest answer comes near."""
         return self._exchange.largest_of_all()
 
     def report(self) -> Report:
-        """Bytes that have crossed the network so far."""
+        """Return the bytes that have crossed the network so far."""
         return self.traffic()
 
     def close(self) -> None:
-        """Ends what carries the messages."""
+        """Close the fleet, and write the last status."""
         if self._fleet is not None:
             self._fleet.close()
             self._fleet = None
             self.status.write(over=True)
 
     def _note_retries(self, jobs: Sequence[Job]) -> None:
-        """Says who is asked to train again in the same round, and why."""
+        """Record clients that are asked to train again in the same round, and print the reason."""
         round = max((job.round for job in jobs), default=0)
         if round != self._round:
             self._round, self._trained = round, {}
@@ -191,10 +189,10 @@ class Flower:
                 self._screen.line(f"client {job.client} is asked again: {reason}")
             self._trained[job.client] = "its update was not valid"
 
-    def _noted(
+    def _record_answers(
         self, work: Work[R], start: float, answers: Generator[tuple[int, R | Failure], None, None]
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Answers as they come, of which note is taken, to what was asked at `start`."""
+        """Yield answers to requests of the time `start`, and record them in the status."""
         with contextlib.closing(answers):
             for client, answer in answers:
                 if isinstance(answer, Failure):
@@ -207,13 +205,13 @@ class Flower:
 
     def _ask(
         self, work: Work[Any], model: Model, jobs: Sequence[Job], key: Words
-    ) -> tuple[dict[str, Asked], dict[int, Failure]]:
-        """What was sent, by number, and who could not be asked."""
+    ) -> tuple[dict[str, PendingRequest], dict[int, Failure]]:
+        """Send requests; return those that were sent, by id, and failures by client."""
         there = self._connected(work, jobs)
         busy = set() if isinstance(work, Train) else self._busy()
         failed: dict[int, Failure] = {}
-        asked: list[Asked] = []
-        parcels: list[Parcel] = []
+        asked: list[PendingRequest] = []
+        messages: list[NodeMessage] = []
         for job in jobs:
             if job.client not in there:
                 failed[job.client] = Failure("it is not connected", again=False)
@@ -230,9 +228,9 @@ class Flower:
                 failed[job.client] = Failure(str(error), again=False)
                 continue
             largest = self._exchange.largest(work, model, job)
-            asked.append(Asked(job, there[job.client], at, largest))
-            parcels.append(self._parcel(there[job.client], job.client, blob))
-        ids = self._reachable.push(parcels) if parcels else []
+            asked.append(PendingRequest(job, there[job.client], at, largest))
+            messages.append(self._message(there[job.client], job.client, blob))
+        ids = self._reachable.push(messages) if messages else []
         sent = dict(zip(ids, asked, strict=True))
         failed |= {
             one.job.client: Failure("Flower did not take what was for it", lost=True)
@@ -242,23 +240,23 @@ class Flower:
         sent.pop("", None)
         return sent, failed
 
-    def _next(self, round: int) -> Moment:
-        """When something is asked that was not asked before."""
+    def _next(self, round: int) -> RequestStamp:
+        """Return the stamp of a new request."""
         self._turn = new_turn(self._turn)
-        return Moment(round, self._turn, self._floor, new_nonce())
+        return RequestStamp(round, self._turn, self._floor, new_nonce())
 
-    def _parcel(self, node: int, client: int | None, content: bytes) -> Parcel:
-        """The content as the client takes it."""
+    def _message(self, node: int, client: int | None, content: bytes) -> NodeMessage:
+        """Return the message to a node, signed if there are keys."""
         if self.signer is not None:
-            assert client is not None, "who has no key is not asked"
+            assert client is not None, "a client without a key is not asked"
             content = self.signer.sign(client, content)
-        return Parcel(node, content, self._settings.deadline)
+        return NodeMessage(node, content, self._settings.deadline)
 
     def _connected(self, work: Work[Any], jobs: Sequence[Job]) -> dict[int, int]:
-        """The nodes of those asked; a round waits for a quorum of them.
+        """Return the nodes of the jobs' clients; wait for a quorum of them to train.
 
-        If they do not come, others may in the rounds after it: a federation has stalled when too
-        many rounds in a row come to nothing, or when nobody could make up a quorum.
+        If they do not connect, others may be selected in later rounds: a federation has stalled
+        when too many rounds in a row fail, or when all connected clients are fewer than a quorum.
         """
         self.refresh()
         enough = min(self._settings.quorum, len(jobs)) if isinstance(work, Train) else 0
@@ -268,8 +266,7 @@ class Flower:
             self._screen.line(f"waiting for clients: {len(there)} of {_names(clients)} connected")
             there = self._reachable.wait(clients, enough, self._patience)
         if len(there) < enough:
-            everybody = range(self._settings.clients)
-            self._require_quorum(self._reachable.wait(everybody, 0, 0))
+            self._require_quorum(self._reachable.wait(range(self._settings.clients), 0, 0))
         return there
 
     def _require_quorum(self, there: Mapping[int, int]) -> None:
@@ -282,7 +279,11 @@ class Flower:
             )
 
     def _answers(
-        self, work: Work[R], model: Model, sent: dict[str, Asked], failed: Mapping[int, Failure]
+        self,
+        work: Work[R],
+        model: Model,
+        sent: dict[str, PendingRequest],
+        failed: Mapping[int, Failure],
     ) -> Generator[tuple[int, R | Failure], None, None]:
         yield from failed.items()
         start, number, answered = time.monotonic(), len(sent), 0
@@ -292,60 +293,66 @@ class Flower:
         try:
             while sent and time.monotonic() - start < deadline:
                 try:
-                    came = self._pull(sent)
-                    if time.monotonic() > seen + _SEEING:
+                    answers = self._pull(sent)
+                    if time.monotonic() > seen + _CONNECTED_INTERVAL:
                         self.refresh()
                         self._reachable.connected()
                         seen = time.monotonic()
                 except LostError as error:
                     lost = "what it was asked was lost"
-                    self._insist(lambda: None, error)
+                    self._with_reconnects(lambda: None, error)
                     break
-                for answer in came:
-                    asked = sent.pop(answer.id, None)  # one that has answered is not heard again
+                for answer in answers:
+                    asked = sent.pop(answer.id, None)  # a second answer does not count
                     if asked is not None:
                         result = self._result(answer, asked, work, model)
                         answered += not isinstance(result, Failure)
                         yield asked.job.client, result
                 self._status(work, sent, number)
-                if sent and not came:
-                    time.sleep(_LOOKING)
+                if sent and not answers:
+                    time.sleep(_POLL_INTERVAL)
             for asked in sent.values():
                 reason = lost or f"it did not answer within {deadline:g} s"
                 yield asked.job.client, Failure(reason, lost=True)
         finally:
             if not lost:
                 until = start + deadline
-                self._owed |= {id: Owed(asked.job.client, until) for id, asked in sent.items()}
+                self._late |= {
+                    id: LateAnswer(asked.job.client, until) for id, asked in sent.items()
+                }
             if isinstance(work, Train):
                 self._screen.line(
                     f"{answered} of {number + len(failed)} clients answered "
                     f"in {time.monotonic() - start:.1f} s"
                 )
 
-    def _pull(self, sent: Mapping[str, Asked]) -> list[Answer]:
-        """Answers that are there by now; of those that nobody waits for any more not a byte."""
+    def _pull(self, sent: Mapping[str, PendingRequest]) -> list[NodeAnswer]:
+        """Return answers that have arrived; late ones are fetched without their content."""
         ids = {id: asked.largest for id, asked in sent.items()}
-        came = self._reachable.pull(dict.fromkeys(self._owed, 0) | ids)
-        now, heard = time.monotonic(), {answer.id for answer in came}
-        self._owed = {
+        answers = self._reachable.pull(dict.fromkeys(self._late, 0) | ids)
+        now, heard = time.monotonic(), {answer.id for answer in answers}
+        self._late = {
             id: owed
-            for id, owed in self._owed.items()
-            if id not in heard and now < owed.until + _LATER
+            for id, owed in self._late.items()
+            if id not in heard and now < owed.until + _LATE_WINDOW
         }
-        return came
+        return answers
 
     def _busy(self) -> set[int]:
-        """Clients who are still at what nobody waits for any more: a round that has had enough of
-        them would wait for them all the same, before they evaluate."""
-        if self._owed:
+        """Return the clients that are still busy with a request of before.
+
+        A round that needs no more of them would otherwise wait for them to evaluate.
+        """
+        if self._late:
             self._pull({})
         now = time.monotonic()
-        return {owed.client for owed in self._owed.values() if now < owed.until}
+        return {owed.client for owed in self._late.values() if now < owed.until}
 
-    def _result(self, answer: Answer, asked: Asked, work: Work[R], model: Model) -> R | Failure:
+    def _result(
+        self, answer: NodeAnswer, asked: PendingRequest, work: Work[R], model: Model
+    ) -> R | Failure:
         if isinstance(answer.content, str):
-            return Failure(shortened(answer.content), lost=answer.lost)
+            return Failure(one_line(answer.content), lost=answer.lost)
         if answer.node != asked.node:
             return Failure("a node that is not its own answered for it")
         return self._exchange.result(answer.content, work, model, asked.job, asked.at)
@@ -355,35 +362,35 @@ class Flower:
         assert self._fleet is not None, "the engine was not started"
         return self._fleet
 
-    def _insist(self, do: Callable[[], R], lost: LostError | None = None) -> R:
-        """Does what needs Flower's server, which is started again if it is lost.
+    def _with_reconnects(self, do: Callable[[], R], lost: LostError | None = None) -> R:
+        """Call a function that needs Flower's server; restart the server if it is lost.
 
         Args:
-            do: may be begun several times.
-            lost: why the server has to be started again first.
+            do: the function; it may be called several times.
+            lost: the reason to restart the server first.
 
         Raises:
-            UserError: it is lost again and again, or does not come up.
+            UserError: it is lost several times, or does not start.
         """
         for _ in range(_ATTEMPTS):
             try:
                 if lost is not None:
                     self._screen.line(f"{lost}; it is started again")
-                    self._owed = {}
+                    self._late = {}
                     self._reachable.reconnect()
                 return do()
             except LostError as error:
                 lost = error
         raise UserError(f"Flower's server was lost {_ATTEMPTS} times in a row: {lost}") from lost
 
-    def _status(self, work: Work[Any], sent: Mapping[str, Asked], number: int) -> None:
+    def _status(self, work: Work[Any], sent: Mapping[str, PendingRequest], number: int) -> None:
         waiting = [asked.job.client for asked in sent.values()]
         rest = f", waiting for {_names(waiting)}" if waiting else ""
         self._screen.status(f"{work.name}: {number - len(waiting)} of {number} answered{rest}")
 
 
 def _names(clients: Sequence[int]) -> str:
-    """A few of them."""
+    """Return the first few client numbers, for a message."""
     numbers = ", ".join(map(str, sorted(clients)[:10]))
     more = ", ..." if len(clients) > 10 else ""
     return f"client{'s' if len(clients) > 1 else ''} {numbers}{more}"

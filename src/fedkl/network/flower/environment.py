@@ -1,9 +1,10 @@
-"""How every process of Flower's is started, on the server's side and on a client's."""
+"""The start of Flower's processes, on the server and on clients: folder, environment, log."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,15 +13,15 @@ from pathlib import Path
 
 from fedkl.io import files
 
-POLLING = 0.05
-"""Seconds between two looks for work of the process that starts apps."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+POLL_INTERVAL = 0.05
+"""Seconds between two polls for work of the process that starts apps."""
 
 
 class Scratch:
-    """A folder for all that Flower reads and runs: always a new one, closed to others.
+    """A new temporary folder for all that Flower reads and runs, closed to other users.
 
-    What lies in a run's directory may be somebody else's, and Flower runs an app that it finds in
-    its home.
+    A run's directory may hold foreign files, and Flower runs an app that it finds in its home.
     """
 
     def __init__(self) -> None:
@@ -29,46 +30,46 @@ class Scratch:
 
     @property
     def path(self) -> Path:
-        """The folder; made when it is first asked for."""
+        """The folder, made at first use."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fedkl-")
             (Path(self._folder.name) / "home").mkdir(0o700)
-            # What tidies up such folders leaves alone one that is locked, however old it is.
+            # Programs that clean temporary folders leave alone one that is locked.
             self._lock = os.open(self._folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
         return Path(self._folder.name)
 
     @property
     def home(self) -> Path:
-        """What Flower takes for its own: its apps, its settings."""
+        """Flower's home: its apps, its settings."""
         return self.path / "home"
 
     def remove(self) -> None:
-        """Removes it; the next one is another."""
+        """Remove the folder; the next use makes another."""
         if self._folder is not None:
             os.close(self._lock)
             self._folder.cleanup()
             self._folder = None
 
 
-def surroundings(home: Path) -> dict[str, str]:
-    """The environment of a process of Flower's.
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment variables of a process of Flower's.
 
     Args:
-        home: a folder for what Flower keeps: its apps, its settings.
+        home: folder for Flower's apps and settings.
     """
     # Flower starts its own commands by their bare names.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {
-        # Settings of a user's own experiments with Flower are not for us.
+        # The user's own settings of Flower do not apply.
         **{name: value for name, value in os.environ.items() if not name.startswith("FLWR_")},
         "PATH": path,
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLLING),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_INTERVAL),
         "PYTHONUNBUFFERED": "1",
-        # What lies in the current folder is not ours to import.
+        # Modules in the current folder are not to be imported.
         "PYTHONSAFEPATH": "1",
     }
 
@@ -76,12 +77,12 @@ def surroundings(home: Path) -> dict[str, str]:
 def start(
     command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Starts a process as the leader of a group: Ctrl-C is for us, and all of it ends as one.
+    """Start a process as the leader of a group, which Ctrl-C does not reach and which ends as one.
 
     Args:
-        command: what it runs.
-        log: what it says is added to this file; nobody else may read it.
-        folder: in which it works.
+        command: with its arguments.
+        log: file to which its output is appended, closed to other users.
+        folder: its working directory.
         environment: its variables.
 
     Raises:
@@ -101,3 +102,8 @@ def start(
         )
     finally:
         os.close(output)
+
+
+def log_lines(text: str) -> list[str]:
+    """Return the lines of a log of Flower's, without colours, white space and empty lines."""
+    return [line for x in _COLOUR.sub("", text).splitlines() if (line := x.strip())]

@@ -1,9 +1,9 @@
-"""Runs `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER LOG [ARG ...]`.
+"""Run `flower-supernode`: `python -m fedkl.network.flower.launch PARENT FOLDER LOG [ARG ...]`.
 
-It is Flower's own command, run by its entry point, with six things around it. No app is run but
-ours; a zygote is forked before it starts; no process of this machine reaches its port that has not
-its secret; it polls more often while there are messages; it ends with the process that started it;
-and once it has lost the server for good, where Flower's own would stay and do nothing.
+It is Flower's own command with six changes: it runs no app but ours; a pre-forked parent (`zygote`)
+runs its commands; a process of this machine needs its secret to use its port; it polls more often
+while there are messages; it ends with the process that started it; and it ends once it has lost the
+server for good, where Flower's own would stay and do nothing.
 """
 
 from __future__ import annotations
@@ -16,58 +16,59 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from fedkl.network.flower import api_guard, app_allowlist, secret, shim, zygote
+from fedkl.network.flower import api_guard, app_allowlist, entry, secret, shim, zygote
 
 COMMAND = "flower-supernode"
 VITAL = "flower-superexec"
-"""It starts the apps, and Flower does not notice its end."""
+"""Command that starts the apps; Flower does not notice its end."""
 FORKED = (shim.APP, VITAL)
-"""Commands that are started for it; each would import Flower anew."""
+"""Commands that the zygote runs; each would import Flower again."""
 REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
-"""Commands that a server could have started, and that are none of ours."""
+"""Commands that a server could ask for, and that are not ours."""
 LOADED_BY_APPS = ("flwr.clientapp", "fedkl.network.flower.client_app")
-SLEEPING = "flwr.supernode.start_client_internal"
-"""A module of Flower's own, which sleeps for 3 s between two looks for a message, and for 0.5 s
-between two looks whether what a message asked for is done."""
-SOONEST, SHARE = 0.2, 1 / 20
-"""Seconds between two looks for a message: so many, and, where there was none for long, this share
-of that time, up to Flower's own."""
+SLEEPING_MODULE = "flwr.supernode.start_client_internal"
+"""Module of Flower's that sleeps for 3 s between two polls for a message, and for 0.5 s between two
+polls for the end of an app."""
+MIN_SLEEP, IDLE_SHARE = 0.2, 1 / 20
+"""Sleep between two polls for a message: the least in seconds, and the share of the time since the
+last message, up to Flower's own."""
 _NO_MESSAGE = 3.0
-"""Seconds that Flower sleeps where there was no message; less where it is at work on one."""
-LOOKING = 0.5
-"""Seconds between two looks whether the parent is there."""
-PATIENCE = 10.0
-"""Seconds that Flower may take to end."""
+"""Seconds that Flower sleeps if there was no message; it sleeps less while an app runs."""
+POLL_INTERVAL = 0.5
+"""Seconds between two checks that the parent runs."""
+STOP_TIMEOUT = 10.0
+"""Seconds for Flower to end by itself."""
 
 
 class AdaptiveSleep:
-    """The module `time`, whose `sleep` is short while there are messages, and longer the longer
-    there was none: a client that waits for days must not cost what one that trains does."""
+    """A stand-in for the module `time`, whose `sleep` is shorter the newer the last message is.
+
+    A client that waits for days must not cost as much as one that trains.
+    """
 
     def __init__(self) -> None:
         self._message = time.monotonic()
-        """When there was one."""
+        """Time of the last message."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps for some of that time."""
+        """Sleep for a part of that time."""
         now = time.monotonic()
         if seconds < _NO_MESSAGE:
             self._message = now
-        time.sleep(min(seconds, max(SOONEST, SHARE * (now - self._message))))
+        time.sleep(min(seconds, max(MIN_SLEEP, IDLE_SHARE * (now - self._message))))
 
 
-def shorten_sleeps(module: str = SLEEPING) -> bool:
-    """Whether a module of Flower's sleeps less from now on.
+def shorten_sleeps(module: str = SLEEPING_MODULE) -> bool:
+    """Shorten the sleeps of a module of Flower's; return True if that worked.
 
-    Its name is an internal one. Where it is not, messages are found later, and nothing else.
+    The module is internal to Flower. Without it messages are found later, and nothing else changes.
     """
     try:
         found: ModuleType = importlib.import_module(module)
@@ -75,17 +76,20 @@ def shorten_sleeps(module: str = SLEEPING) -> bool:
         return False
     if getattr(found, "time", None) is not time:
         return False
-    found.time = AdaptiveSleep()  # type: ignore[attr-defined]  # that is what is asked above
+    found.time = AdaptiveSleep()  # type: ignore[attr-defined]  # checked above
     return True
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Runs until Flower ends or the parent is gone."""
+    """Run until Flower ends or the parent is gone."""
     parent, folder, log = int(arguments[0]), Path(arguments[1]), Path(arguments[2])
     threads = threading.active_count()
-    command = _load(COMMAND)
+    command = entry.load(COMMAND)
     app_allowlist.guard(shim.APP)
-    commands = {shim.APP: _with_full_path(_load(shim.APP)), VITAL: _with_secret(_load(VITAL))}
+    commands = {
+        shim.APP: _with_full_path(entry.load(shim.APP)),
+        VITAL: _with_secret(entry.load(VITAL)),
+    }
     for name in LOADED_BY_APPS:
         importlib.import_module(name)
     if threading.active_count() == threads:
@@ -113,7 +117,7 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def _with_full_path(command: Callable[[], object]) -> Callable[[], object]:
-    """An app starts the client's resident process, which may need more than Flower does."""
+    """Give a command the full PATH and the secret: an app starts the client's resident process."""
 
     def run() -> object:
         os.environ["PATH"] = os.environ[shim.FULL_PATH]
@@ -123,7 +127,7 @@ def _with_full_path(command: Callable[[], object]) -> Callable[[], object]:
 
 
 def _with_secret(command: Callable[[], object]) -> Callable[[], object]:
-    """What is forked reaches this process; which itself has no business to tell the server."""
+    """Attach the secret in a fork, which calls this process; calls to the server carry none."""
 
     def run() -> object:
         secret.attach()
@@ -132,17 +136,12 @@ def _with_secret(command: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
-def _load(name: str) -> Callable[[], object]:
-    (found,) = entry_points(group="console_scripts", name=name)
-    return found.load()
-
-
 def _end_with(parent: int) -> None:
-    """Ends this process when its parent is gone."""
+    """End this process when its parent is gone."""
     while os.getppid() == parent:
-        time.sleep(LOOKING)
+        time.sleep(POLL_INTERVAL)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE)
+    time.sleep(STOP_TIMEOUT)
     os._exit(1)
 
 

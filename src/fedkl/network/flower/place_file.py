@@ -1,4 +1,4 @@
-"""How a process that Flower starts learns where its client lives: by a file that we name to it."""
+"""The file that tells an app of Flower's which client it serves; the environment names it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fedkl.network.client_process import Place
 from fedkl.network.signatures import Verifier
 
 VARIABLE = "FEDKL_PLACE"
-"""Of the environment; it names the file."""
+"""Environment variable with the path of the file."""
 
 
 def write_place(path: Path, place: Place, verifier: Verifier | None) -> None:
-    """Writes a file that only this user can read.
+    """Write the file, readable by this user only.
 
     Args:
         path: of the file.
-        place: where the client lives.
-        verifier: knows what is from its server; None: everything is taken for it.
+        place: of the client.
+        verifier: of the server's messages; None: none is verified.
     """
     table = {
         "directory": str(place.directory.resolve()),
@@ -31,17 +31,17 @@ def write_place(path: Path, place: Place, verifier: Verifier | None) -> None:
         "ca": None if verifier is None else str(verifier.ca.resolve()),
         "recipient": "" if verifier is None else verifier.recipient.hex(),
     }
-    path.unlink(missing_ok=True)  # whose permissions may be others
+    path.unlink(missing_ok=True)  # it may have other permissions
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(table, file)
 
 
 def read_place() -> tuple[Place, Verifier | None]:
-    """The place that the environment names, and what knows its server.
+    """Read the file that the environment names.
 
     Raises:
-        UserError: it names none, or no such file.
+        UserError: the variable is not set, or the file cannot be read.
     """
     name = os.environ.get(VARIABLE)
     if not name:

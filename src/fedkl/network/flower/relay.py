@@ -1,7 +1,7 @@
-"""The ServerApp: does for `fedkl serve` what only an app of Flower's may do on its Grid.
+"""The relay: Flower's ServerApp, which sends and fetches messages for `fedkl serve`.
 
-It connects to a socket that `fedkl serve` listens on, and hands messages over until that is closed.
-It reads none of them.
+Only an app may use Flower's Grid. It connects to a socket of `fedkl serve`, and forwards messages
+until that is closed, without reading them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.serverapp import Grid, ServerApp
 
 from fedkl.network import sockets
-from fedkl.network.flower import NO_ANSWER, frames
+from fedkl.network.flower import BLOB, CLIENT, NO_ANSWER, RECORD, relay_client
+from fedkl.network.flower.relay_client import NodeAnswer
 
 ONLINE = "online"
-ENDING = 3.0
-"""Seconds that Flower has to end the run."""
-SOONEST, LATEST = 0.05, 0.5
-"""Seconds between two looks for an answer; a tenth of the time that went by, within these."""
-LATER = 60.0
-"""Seconds for which an answer is fetched that came too late, or Flower's word that none will."""
-RECORD, BLOB, CLIENT = "work", "blob", "client"
-"""Where in a message the bytes are, in both directions; a reply says whose it is."""
+STOP_TIMEOUT = 3.0
+"""Seconds for Flower to end the run."""
+MIN_POLL, MAX_POLL = 0.05, 0.5
+"""Bounds of the seconds between two polls: a tenth of the time since the last request."""
+LATE_WINDOW = 60.0
+"""Seconds after its deadline for which an answer, or Flower's error, is still fetched."""
 _REASONS = {
     1: "its app cannot be loaded",
     2: "it failed",
@@ -40,53 +39,46 @@ _REASONS = {
     8: "its app ended before it answered",
     NO_ANSWER: "it has no answer",
 }
-_UNKNOWN_TO_IT = (3, 4, 5, 8)
-"""Of these, those of which the client knows nothing: Flower's reason says no more."""
-
-
-class _Answer(NamedTuple):
-    """As `carrier.Answer`."""
-
-    id: str
-    node: int | None
-    client: int | None
-    content: bytes | str | None
-    lost: bool = False
+_LOST_CODES = (3, 4, 5, 8)
+"""Codes that Flower sets without the client: its own reason adds nothing."""
 
 
 class Fetcher:
-    """Fetches each answer by itself: Flower waits for all of one that a client has announced, also
-    for one that never comes, and meanwhile gives nobody else's."""
+    """A fetcher of answers, each in a thread of its own.
+
+    Flower waits for the whole of an announced answer, also for one that never comes, and returns no
+    other client's meanwhile.
+    """
 
     def __init__(self, grid: Any) -> None:
         """Args:
-        grid: Flower's (`HttpGrid`), which may be asked by several threads.
+        grid: Flower's (`HttpGrid`), which several threads may use.
         """
         self._grid = grid
         self._changed = threading.Condition()
         self._waiting: dict[str, float] = {}
-        """What nobody has announced an answer to yet, and until when that is looked for."""
-        self._came: dict[str, tuple[_Answer, float]] = {}
-        """With the time at which nobody will ask for it any more."""
+        """Messages without an announced answer, and the time until which one is polled for."""
+        self._answers: dict[str, tuple[NodeAnswer, float]] = {}
+        """With the time after which each is dropped."""
         self._lost: Exception | None = None
         self._since = 0.0
-        """When something was asked for the last time."""
-        threading.Thread(target=self._look, daemon=True).start()
+        """Time of the last request."""
+        threading.Thread(target=self._poll, daemon=True).start()
 
     def expect(self, i: str, seconds: float) -> None:
-        """Looks for an answer from now on.
+        """Poll for the answer to a message from now on.
 
         Args:
-            i: what was asked.
-            seconds: how long somebody waits for it.
+            i: id of the message.
+            seconds: until its deadline.
         """
         with self._changed:
             self._since = time.monotonic()
-            self._waiting[i] = self._since + seconds + LATER
+            self._waiting[i] = self._since + seconds + LATE_WINDOW
             self._changed.notify()
 
-    def take(self, ids: Mapping[str, int]) -> list[_Answer]:
-        """The answers that are there by now; each is given once.
+    def take(self, ids: Mapping[str, int]) -> list[NodeAnswer]:
+        """Return the answers that have arrived; each is returned once.
 
         Raises:
             Exception: the SuperLink is gone.
@@ -95,23 +87,23 @@ class Fetcher:
             raise self._lost
         now = time.monotonic()
         with self._changed:
-            taken = [self._came.pop(i)[0] for i in ids if i in self._came]
-            self._came = {i: came for i, came in self._came.items() if now < came[1]}
+            taken = [self._answers.pop(i)[0] for i in ids if i in self._answers]
+            self._answers = {i: came for i, came in self._answers.items() if now < came[1]}
         return taken
 
-    def _look(self) -> None:
-        """Looks for what was announced, until the SuperLink is gone."""
+    def _poll(self) -> None:
+        """Poll for announced answers until the SuperLink is gone."""
         while self._lost is None:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)
                 now = time.monotonic()
                 self._waiting = {i: until for i, until in self._waiting.items() if now < until}
                 ids = list(self._waiting)
-                pause = min(max((now - self._since) / 10, SOONEST), LATEST)
+                pause = min(max((now - self._since) / 10, MIN_POLL), MAX_POLL)
             try:
                 announced = _announced(self._grid, ids) if ids else {}
             except Exception as error:
-                self._lost = error  # which is raised where somebody can do something about it
+                self._lost = error  # `take` raises it
                 return
             for i, alone in announced.items():
                 with self._changed:
@@ -123,22 +115,22 @@ class Fetcher:
         try:
             (reply,) = alone.pull_messages([i])
             answer = _answer(i, reply)
-        except Exception as error:  # what one client sent may be such that it cannot be read
+        except Exception as error:  # a client may send bytes that cannot be read
             reason = f"its answer cannot be read: {type(error).__name__}: {error}"
-            answer = _Answer(i, None, None, reason)
+            answer = NodeAnswer(i, None, None, reason)
         with self._changed:
-            self._came[i] = answer, until
+            self._answers[i] = answer, until
 
 
 class _Claimed:
-    """Flower's client, which has been given one answer already: Flower gives each once."""
+    """Flower's client with one answer that was pulled already: Flower returns each once."""
 
     def __init__(self, client: Any, message: Any, tree: Any) -> None:
         self._client = client
         self._given = PullAppMessagesResponse(messages_list=[message], message_object_trees=[tree])
 
     def PullMessages(self, request: object) -> PullAppMessagesResponse:  # noqa: N802 (Flower's)
-        """That one."""
+        """Return that answer."""
         return self._given
 
     def __getattr__(self, name: str) -> Any:
@@ -146,10 +138,10 @@ class _Claimed:
 
 
 def _announced(grid: Any, ids: list[str]) -> dict[str, Grid]:
-    """What clients have announced answers to, each with a grid that gives this answer alone.
+    """Return the announced answers, each as a grid that pulls this answer alone.
 
-    Flower's own `pull_messages` fetches what was announced one after the other. Its parts are no
-    public names: they are those of the version that we ask for.
+    Flower's own `pull_messages` fetches announced answers one after the other. The names used here
+    are internal to the version of Flower that we require.
     """
     client = grid._runtime_client
     response = client.PullMessages(PullAppMessagesRequest(message_ids=ids))
@@ -166,39 +158,43 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Hands messages over until `fedkl serve` ends."""
+    """Forward messages until `fedkl serve` ends."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(context.run_config["socket"]))
         sockets.require_same_user(connection)
         threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
-        frames.send(connection, {"run": context.run_id})
+        relay_client.send_frame(connection, {"run": context.run_id})
         serve(grid, connection)
 
 
 def serve(grid: Grid, connection: socket.socket) -> None:
-    """Does what is asked on a connection until that is closed."""
+    """Serve the requests of a connection until it is closed."""
     fetcher = Fetcher(grid)
-    while (asked := frames.receive(connection)) is not None:
+    while (asked := relay_client.receive_frame(connection)) is not None:
         try:
             header, blobs = _do(grid, fetcher, asked)
         except Exception as error:
-            # It is said where somebody can do something about it, and then raised here.
-            frames.send(connection, {"lost": f"{type(error).__name__}: {error}"})
+            # `fedkl serve` can do something about it; it is raised here too.
+            relay_client.send_frame(connection, {"lost": f"{type(error).__name__}: {error}"})
             raise
-        frames.send(connection, header, blobs)
+        relay_client.send_frame(connection, header, blobs)
 
 
 def _end_with(connection: int) -> None:
-    """Ends this process when `fedkl serve` has: with the SuperLink gone, Flower's own way of ending
-    is to try for minutes."""
+    """End this process when `fedkl serve` has ended.
+
+    Without the SuperLink, Flower itself would try to reach it for minutes.
+    """
     poll = select.poll()
-    poll.register(connection, 0)  # hears of a hang-up all the same
+    poll.register(connection, 0)  # a hang-up is reported all the same
     poll.poll()
-    time.sleep(ENDING)
+    time.sleep(STOP_TIMEOUT)
     os._exit(0)
 
 
-def _do(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> tuple[dict[str, Any], list[bytes]]:
+def _do(
+    grid: Grid, fetcher: Fetcher, asked: relay_client.Frame
+) -> tuple[dict[str, Any], list[bytes]]:
     match asked.header["do"]:
         case "nodes":
             return _nodes(grid), []
@@ -207,7 +203,7 @@ def _do(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> tuple[dict[str, An
         case "pull":
             return _pull(fetcher, asked.header["ids"])
         case other:
-            raise ValueError(f"nobody can {other}")
+            raise ValueError(f"the relay cannot {other}")
 
 
 def _nodes(grid: Grid) -> dict[str, Any]:
@@ -215,7 +211,7 @@ def _nodes(grid: Grid) -> dict[str, Any]:
     return {"nodes": [[n.node_id, n.public_key.decode("ascii", "replace")] for n in nodes]}
 
 
-def _push(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> dict[str, Any]:
+def _push(grid: Grid, fetcher: Fetcher, asked: relay_client.Frame) -> dict[str, Any]:
     messages = [
         Message(
             RecordDict({RECORD: ConfigRecord({BLOB: blob})}),
@@ -238,31 +234,33 @@ def _push(grid: Grid, fetcher: Fetcher, asked: frames.Frame) -> dict[str, Any]:
 def _pull(fetcher: Fetcher, ids: Mapping[str, int]) -> tuple[dict[str, Any], list[bytes]]:
     # What is too large ends here: `fedkl serve` holds the state of the run, and this nothing.
     answers = [_limited(answer, ids[answer.id]) for answer in fetcher.take(ids)]
+    blobs = [answer.content for answer in answers if isinstance(answer.content, bytes)]
     heads = [
-        a._replace(content=None if isinstance(a.content, bytes) else a.content) for a in answers
+        (i, node, client, None if isinstance(content, bytes) else content, lost)
+        for i, node, client, content, lost in answers
     ]
-    return {"answers": heads}, [a.content for a in answers if isinstance(a.content, bytes)]
+    return {"answers": heads}, blobs
 
 
-def _limited(answer: _Answer, limit: int) -> _Answer:
+def _limited(answer: NodeAnswer, limit: int) -> NodeAnswer:
     if not isinstance(answer.content, bytes) or len(answer.content) <= limit:
         return answer
     size = len(answer.content)
     return answer._replace(content=f"its answer of {size} bytes is over the limit of {limit}")
 
 
-def _answer(i: str, reply: Message) -> _Answer:
+def _answer(i: str, reply: Message) -> NodeAnswer:
     node = reply.metadata.src_node_id
     if reply.has_error():
         code, reason = reply.error.code, reply.error.reason
         said = _REASONS.get(code, f"Flower failed with code {code}")
-        known = reason and code not in _UNKNOWN_TO_IT
-        lost = code in (*_UNKNOWN_TO_IT, NO_ANSWER)
-        return _Answer(i, node, None, f"{said}: {reason}" if known else said, lost)
+        known = reason and code not in _LOST_CODES
+        lost = code in (*_LOST_CODES, NO_ANSWER)
+        return NodeAnswer(i, node, None, f"{said}: {reason}" if known else said, lost)
     record = reply.content.get(RECORD)
     entries = dict(record) if isinstance(record, ConfigRecord) else {}
     blob, client = entries.get(BLOB), entries.get(CLIENT)
-    return _Answer(
+    return NodeAnswer(
         i,
         node,
         client if type(client) is int else None,

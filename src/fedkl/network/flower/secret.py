@@ -1,6 +1,6 @@
-"""The secret by which the processes of one `fedkl serve` or `fedkl join` know each other.
+"""The secret that the processes of one `fedkl serve` or `fedkl join` share.
 
-Flower's API asks for no password, so ours does (`api_guard`). The secret is in a file that only
+Flower's API has no password, so ours has one (`api_guard`). The secret is in a file that only
 this user can read, never on a command line, and its name is in the environment of those processes.
 """
 
@@ -18,28 +18,28 @@ from fedkl.io import files
 from fedkl.network.checks import parse_address
 
 HEADER = "fedkl-secret"
-"""Of a request to Flower's API."""
+"""Header of a request to Flower's API."""
 FILE, ADDRESS = "FEDKL_SECRET", "FEDKL_API"
-"""Of the environment: the file with the secret, and the `HOST:PORT` that it is for."""
+"""Environment variables: the file with the secret, and the `HOST:PORT` that it is for."""
 _PORTS = {"http": 80, "https": 443}
 
 
 def make(path: Path, address: str) -> dict[str, str]:
-    """Makes a secret.
+    """Make a secret.
 
     Args:
         path: of the file for it.
-        address: of Flower's API, `HOST:PORT`; nobody else is sent the secret.
+        address: of Flower's API, `HOST:PORT`; no other address is sent the secret.
 
     Returns:
-        What the environment of a process needs that is to have it.
+        The environment variables of a process that may use it.
     """
     files.write_atomically(path, secrets.token_hex(32).encode(), 0o600)
     return {FILE: str(path), ADDRESS: address}
 
 
 def read(environment: Mapping[str, str] = os.environ) -> str:
-    """The secret that an environment names.
+    """Read the secret that an environment names.
 
     Raises:
         KeyError: it names none.
@@ -48,8 +48,10 @@ def read(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def attach() -> None:
-    """From now on requests of this process to that address carry the secret; without one in the
-    environment (the SuperLink is somebody else's) they stay as they are."""
+    """Add the secret to requests of this process to its address.
+
+    Do nothing without a secret in the environment: the SuperLink is another user's.
+    """
     if FILE not in os.environ:
         return
     secret, address = read(), parse_address(os.environ[ADDRESS])

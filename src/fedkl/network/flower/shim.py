@@ -1,8 +1,8 @@
-"""Stands in for a command of Flower's: hands its arguments to the process that has Flower loaded.
+"""A stand-in for a command of Flower's, which passes its arguments to the zygote.
 
-Run as `python -ISs shim.py FOLDER COMMAND [ARGUMENT ...]`, so it starts in no time and can import
-nothing but the standard library. `FOLDER` has the socket. If nobody takes the arguments, this
-becomes the command that they are for, as `entry` runs it.
+Run as `python -ISs shim.py FOLDER COMMAND [ARGUMENT ...]`, so it starts quickly and can import
+nothing but the standard library. `FOLDER` has the zygote's socket. If no zygote takes the
+arguments, this process becomes the command, as `entry` runs it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import sys
 
 SOCKET = "zygote.sock"
 APP = "flwr-clientapp"
-"""What runs an app that the server sent; it must be guarded."""
+"""Command that runs an app of the server's; it must be guarded."""
 FULL_PATH = "FEDKL_PATH"
-"""Of the environment: the PATH of apps. That of Flower's own processes has the shims alone, so they
-can start nothing else."""
-PATIENCE = 10.0
+"""Environment variable with the PATH of apps. Flower's own processes have only the shims on PATH,
+so they can start nothing else."""
+TIMEOUT = 10.0
 
 
 def hand_over(folder: str, arguments: list[str]) -> bool:
-    """Whether the process that listens in a folder took the arguments."""
+    """Pass the arguments to the zygote of a folder; return True if it took them."""
     here = os.open(".", os.O_RDONLY)
     try:
         # The name of a socket must be short, and that of a folder may be long.
         os.chdir(folder)
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE)
+            connection.settimeout(TIMEOUT)
             connection.connect(SOCKET)
             data = json.dumps(arguments).encode()
             connection.sendall(struct.pack(">Q", len(data)) + data)
@@ -42,10 +42,10 @@ def hand_over(folder: str, arguments: list[str]) -> bool:
 
 
 def main(folder: str, arguments: list[str]) -> None:
-    """Hands the arguments over, or runs the command itself."""
+    """Pass the arguments on, or run the command itself."""
     if hand_over(folder, arguments):
         return
-    # Another's PATH stays as it is: what it starts is to be found among the shims.
+    # Other commands keep their PATH: what they start must be a shim.
     if arguments[0] == APP:
         os.environ["PATH"] = os.environ[FULL_PATH]
     entry = [sys.executable, "-P", "-m", "fedkl.network.flower.entry"]

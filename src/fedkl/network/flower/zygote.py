@@ -1,9 +1,9 @@
-"""A process that has Flower loaded, and forks for each command of Flower's that is to be run.
+"""The zygote: a pre-forked parent with Flower loaded, which forks for each command of Flower's.
 
-Flower starts a process for every message, which takes seconds to import what it needs. It finds it
-by its bare name on PATH, so there is a shim that hands the arguments to this process. What
-runs in the fork is the command's own function, unchanged. Nothing of JAX is imported here: a
-process with JAX's threads must not fork.
+Flower starts a process for every message, which takes seconds to import. It finds the command by
+its bare name on PATH, so a shim there passes the arguments to the zygote. The fork runs the
+command's own function, unchanged. Nothing of JAX is imported here: a process with JAX's threads
+must not fork.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fedkl.network import sockets
 from fedkl.network.flower import shim
 
 Commands = Mapping[str, Callable[[], object]]
-LOOKING = 0.5
-"""Seconds between two looks whether the parent is there."""
+POLL_INTERVAL = 0.5
+"""Seconds between two checks that the parent runs."""
 LOG = "apps.log"
-"""How that file is called."""
-LONGEST = 1 << 20
+"""Name of the log of the zygote and its forks."""
+MAX_ARGUMENT_BYTES = 1 << 20
 """Bytes of a command's arguments."""
 
 
 def write_shims(folder: Path, names: Sequence[str], refused: Sequence[str] = ()) -> Path:
-    """Writes a shim for each command.
+    """Write a shim for each command.
 
     Args:
         folder: in which the zygote will listen.
@@ -58,17 +58,17 @@ def write_shims(folder: Path, names: Sequence[str], refused: Sequence[str] = ())
 
 
 def start(folder: Path, log: Path, commands: Commands, vital: str = "") -> int:
-    """Forks the process that forks; the caller has no threads, and is the parent that it ends with.
+    """Fork the zygote, which ends with this process; this process must have no threads.
 
     Args:
-        folder: where it listens; the current one from now on, because the name of a socket must be
-            short.
-        log: what it and its forks say is added to this file.
-        commands: what it can run, each by its name.
-        vital: the name of one that the parent cannot do without: its end is the parent's.
+        folder: for its socket; the working directory from now on, because the name of a socket must
+            be short.
+        log: file to which its output and its forks' is appended.
+        commands: by name.
+        vital: name of the command whose end is also the parent's.
 
     Returns:
-        Its number.
+        Its PID.
     """
     os.chdir(folder)
     listener = sockets.listen(Path(shim.SOCKET))
@@ -79,8 +79,8 @@ def start(folder: Path, log: Path, commands: Commands, vital: str = "") -> int:
         return process
     code = 1
     try:
-        # What it runs says when it cannot reach the parent, in the words in which the parent says
-        # that it cannot reach the server.
+        # A log of its own: a command that cannot reach the parent logs the same words as the parent
+        # that cannot reach the server.
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -93,8 +93,8 @@ def start(folder: Path, log: Path, commands: Commands, vital: str = "") -> int:
 
 
 def serve(listener: socket.socket, commands: Commands, vital: str, parent: int) -> None:
-    """Forks for each that connects, as long as the parent is there."""
-    listener.settimeout(LOOKING)
+    """Fork for each connection, as long as the parent runs."""
+    listener.settimeout(POLL_INTERVAL)
     running: dict[int, str] = {}
     while os.getppid() == parent:
         if vital in _ended(running):
@@ -112,18 +112,20 @@ def serve(listener: socket.socket, commands: Commands, vital: str, parent: int) 
             zygote = os.getpid()
             process = os.fork()
             if process == 0:
-                # A command whose parent is gone asks for it again and again, for ever.
+                # A command whose parent is gone would try to reach it for ever.
                 die_with(zygote, signal.SIGKILL)
                 listener.close()
                 connection.close()
                 _run(arguments, commands[arguments[0]])
             running[process] = arguments[0]
-            with contextlib.suppress(OSError):  # whoever asked may be gone; it runs all the same
+            with contextlib.suppress(
+                OSError
+            ):  # the shim may be gone; the command runs all the same
                 connection.sendall(b"!")
 
 
 def _ended(running: dict[int, str]) -> set[str]:
-    """The names of those that have ended; they are taken out."""
+    """Remove the processes that have ended, and return their names."""
     names = set()
     while running and (process := os.waitpid(-1, os.WNOHANG)[0]):
         names.add(running.pop(process))
@@ -131,9 +133,9 @@ def _ended(running: dict[int, str]) -> set[str]:
 
 
 def _read(connection: socket.socket) -> list[str]:
-    """The name and the arguments of a command; nothing if somebody said something else."""
+    """Read the name and the arguments of a command; empty if they are not valid."""
     try:
-        data = sockets.receive(connection, LONGEST, time.monotonic() + shim.PATIENCE)
+        data = sockets.receive(connection, MAX_ARGUMENT_BYTES, time.monotonic() + shim.TIMEOUT)
         arguments = json.loads(data)
     except (OSError, EOFError, ValueError):
         return []
@@ -141,7 +143,7 @@ def _read(connection: socket.socket) -> list[str]:
 
 
 def _run(arguments: list[str], command: Callable[[], object]) -> NoReturn:
-    """Is that command from now on."""
+    """Run the command in this fork."""
     code = 1
     try:
         sys.argv = arguments
@@ -156,7 +158,7 @@ def _run(arguments: list[str], command: Callable[[], object]) -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends a fork, without what its parent wanted to do at its own end."""
+    """End a fork without its parent's exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

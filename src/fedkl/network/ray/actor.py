@@ -1,13 +1,18 @@
-"""What runs in an actor: some clients' worlds, and their work there.
+"""Code that runs in an actor: some clients' worlds, their work, and the plugins they need.
 
-Nothing happens in a constructor: what goes wrong there reaches the driver as an actor that died.
+Nothing happens in a constructor: an error there reaches the driver as an actor that died. Plugins
+are sent as text, because other machines do not have the user's files; an actor writes them to its
+cache folder, where the processes of its simulators find them too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,38 +20,93 @@ import jax
 from fedkl.clients.records import ClientState, Model
 from fedkl.clients.work import Work
 from fedkl.config.config import from_mapping
+from fedkl.core.errors import UserError
+from fedkl.core.plugins import load_plugin, module_of
 from fedkl.core.processes import take_cores
 from fedkl.engines import InSharedWorld, Job
 from fedkl.engines.base import Words
 from fedkl.engines.local import Site
 from fedkl.io import compilation
+from fedkl.io.files import cache_folder, explain_os_errors, write_atomically
 from fedkl.network.ray.nodes import require_versions
-from fedkl.network.ray.plugins import Plugin, install_plugins
 from fedkl.worlds.base import SharedWorld
 
 _LAPACK = "OPENBLAS_NUM_THREADS"
 
 
-class Surroundings(NamedTuple):
-    """What bits depend on beside the config; the driver's, to be had by every actor."""
+class Plugin(NamedTuple):
+    """A plugin as it is sent."""
+
+    name: str
+    """Name of its file."""
+    text: bytes
+    module: str
+    """Name of its module on the driver: an object that is pickled there is found here."""
+
+
+def read_plugins(paths: Iterable[str]) -> tuple[Plugin, ...]:
+    """Read the plugins of a config.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    found = []
+    for path in map(Path, paths):
+        with explain_os_errors("read", path):
+            found.append(Plugin(path.name, path.read_bytes(), module_of(path)))
+    return tuple(found)
+
+
+def install_plugins(plugins: Sequence[Plugin]) -> list[str]:
+    """Run plugins on a worker, and return their paths there: a config's `plugins`.
+
+    Raises:
+        UserError: one fails there.
+    """
+    paths = []
+    for plugin in plugins:
+        path = _write_plugin(plugin)
+        try:
+            load_plugin(path, plugin.module)
+        except Exception as error:  # it is user code
+            raise UserError(
+                f"the plugin {plugin.name} fails on the worker {platform.node()}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        paths.append(str(path))
+    return paths
+
+
+def _write_plugin(plugin: Plugin) -> Path:
+    digest = hashlib.sha256(plugin.module.encode() + plugin.text).hexdigest()
+    path = cache_folder() / "plugins" / digest[:16] / plugin.name
+    with explain_os_errors("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != plugin.text:
+            write_atomically(path, plugin.text)
+    return path
+
+
+class JaxSettings(NamedTuple):
+    """Settings of a process that bits depend on; every actor takes the driver's."""
 
     lapack: str
-    """The threads of its linear algebra (`OPENBLAS_NUM_THREADS`)."""
+    """Threads of linear algebra (`OPENBLAS_NUM_THREADS`)."""
     x64: bool
     precision: str | None
-    """Of matrix products."""
+    """Precision of matrix products."""
 
     @classmethod
-    def here(cls) -> Surroundings:
-        """Those of this process."""
+    def current(cls) -> JaxSettings:
+        """Return the settings of this process."""
         config: Any = jax.config  # a checker does not see what it has
         precision = config.jax_default_matmul_precision
         return cls(os.environ[_LAPACK], config.jax_enable_x64, precision)
 
-    def take(self) -> None:
-        """Makes them those of this process, which has computed nothing yet."""
+    def apply(self) -> None:
+        """Apply the settings to this process, which has computed nothing yet."""
         os.environ[_LAPACK] = self.lapack
-        # Ray hides accelerators from whoever has not asked for one.
+        # Ray hides accelerators from an actor that has not asked for one.
         for name, value in (
             ("jax_platforms", "cpu"),
             ("jax_enable_x64", self.x64),
@@ -55,102 +115,105 @@ class Surroundings(NamedTuple):
             jax.config.update(name, value)  # type: ignore[no-untyped-call]  # JAX's own
 
 
-class Opening(NamedTuple):
-    """What an actor needs to know before it can work."""
+class ActorSetup(NamedTuple):
+    """All that an actor needs before it can work."""
 
     mapping: dict[str, Any]
     """The config, as TOML can hold it."""
     plugins: tuple[Plugin, ...]
-    surroundings: Surroundings
+    jax_settings: JaxSettings
     at_once: int
-    """How many clients are trained in one vmapped call."""
+    """Number of clients that are trained in one vmapped call."""
     versions: dict[str, str]
-    """The driver's."""
+    """Versions of the driver's packages."""
 
 
 class Part(NamedTuple):
-    """Clients with worlds of their own, who go into one call."""
+    """Clients with worlds of their own, which are trained in one call."""
 
     jobs: list[Job]
     states: list[ClientState]
     width: int
-    """As `engines.site.width_of` says."""
+    """As `engines.local.width_of` returns it."""
 
 
-class Together(NamedTuple):
-    """Clients who share a world: all of them are one piece."""
+class SharedPart(NamedTuple):
+    """All clients of a shared world, which cannot be split."""
 
     jobs: list[Job]
     states: Mapping[int, ClientState]
-    """Of those who have one of their own."""
+    """States of the clients that have one."""
     key: Words
 
     @property
     def width(self) -> int:
-        """How many there are."""
+        """Number of clients."""
         return len(self.jobs)
 
 
-class Answer(NamedTuple):
-    """What a client says."""
+class ClientAnswer(NamedTuple):
+    """A client's answer."""
 
     client: int
     answer: Any
     after: ClientState | None
-    """What it would keep; None: what it has."""
+    """New state of the client; None: unchanged."""
 
 
-class Done(NamedTuple):
-    """What an actor made of a call."""
+class CallResult(NamedTuple):
+    """The result of a call of an actor."""
 
-    answers: list[list[Answer]]
-    """Of each part."""
+    answers: list[list[ClientAnswer]]
+    """Answers of each part."""
     seconds: float
     simulators_replaced: int
-    """By this actor, in its life."""
+    """Number of simulators that this actor has replaced."""
 
 
-class Clients:
-    """Does clients' work in a process of its own, somewhere on the cluster."""
+class ClientsActor:
+    """An actor that does clients' work in a process on the cluster."""
 
-    def open(self, opening: Opening, cpus: int) -> None:
-        """Makes the worlds of all clients.
+    def open(self, setup: ActorSetup, cpus: int) -> None:
+        """Make the worlds of all clients.
 
         Args:
-            opening: what there is to know.
-            cpus: how many the actor has.
+            setup: the driver's.
+            cpus: of the actor.
 
         Raises:
             UserError: this node has other versions, or a plugin or a simulator does not run here.
         """
-        require_versions(opening.versions)
-        opening.surroundings.take()
+        require_versions(setup.versions)
+        setup.jax_settings.apply()
         take_cores(cpus)
         compilation.enable_cache()
-        plugins = install_plugins(opening.plugins)
-        config = from_mapping(opening.mapping | {"plugins": plugins})
+        plugins = install_plugins(setup.plugins)
+        config = from_mapping(setup.mapping | {"plugins": plugins})
+        task = config.task
         self._site: Site | InSharedWorld
         if isinstance(config.world, SharedWorld):
-            self._site = InSharedWorld(config.task, config.first_states[1], opening.at_once)
+            self._site = InSharedWorld(task, config.first_states[1], setup.at_once)
         else:
             self._site = Site(config.task, config.client_params, config.federation.pools_data)
 
-    def run(self, work: Work[Any], model: Model, parts: Sequence[Part | Together]) -> Done:
-        """Does some parts of a piece of work."""
+    def run(self, work: Work[Any], model: Model, parts: Sequence[Part | SharedPart]) -> CallResult:
+        """Do some parts of a piece of work."""
         start = time.perf_counter()
         answers = [self._answers(work, model, part) for part in parts]
-        return Done(answers, time.perf_counter() - start, self._replaced())
+        return CallResult(answers, time.perf_counter() - start, self._replaced())
 
-    def _answers(self, work: Work[Any], model: Model, part: Part | Together) -> list[Answer]:
-        if isinstance(part, Together):
+    def _answers(
+        self, work: Work[Any], model: Model, part: Part | SharedPart
+    ) -> list[ClientAnswer]:
+        if isinstance(part, SharedPart):
             assert isinstance(self._site, InSharedWorld)
             self._site.restore(part.states)
             answers = list(self._site.run(work, model, part.jobs, part.key))
             pending = self._site.pending
-            return [Answer(client, answer, pending.get(client)) for client, answer in answers]
+            return [ClientAnswer(client, answer, pending.get(client)) for client, answer in answers]
         assert isinstance(self._site, Site)
         done = self._site.do(work, model, *part)
-        return [Answer(job.client, *each) for job, each in zip(part.jobs, done, strict=True)]
+        return [ClientAnswer(job.client, *each) for job, each in zip(part.jobs, done, strict=True)]
 
     def _replaced(self) -> int:
         if isinstance(self._site, InSharedWorld):

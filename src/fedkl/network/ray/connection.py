@@ -1,4 +1,4 @@
-"""A connection to Ray: a Ray of one's own on loopback, or a cluster that stands somewhere.
+"""A connection to Ray: a local one on loopback, or an existing cluster.
 
 Ray reads its environment when it is imported, so it is imported here first and nowhere before.
 """
@@ -28,7 +28,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.processes import be_deaf, cores, ended_by_signals, signals_held
 from fedkl.io.files import explain_os_errors
 from fedkl.network.ray.nodes import Node, check_versions, nodes
-from fedkl.network.ray.probe import Answer, ask
+from fedkl.network.ray.probe import Access, ask
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -47,47 +47,47 @@ _ALONE = {
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The first wins."""
 _TOKEN_FILE = Path(".ray") / "auth_token"
-"""In the home directory: where Ray looks for a token that no variable gives."""
+"""File in the home directory with the token, if no variable gives it."""
 _TOKEN = re.compile("[ -~]+")
-_DECIDE_BITS = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
-"""How the names of variables begin that results depend on: workers elsewhere get them, too."""
-_STORE = 2**28
-"""Bytes of shared memory for objects on their way; what is more goes to disk."""
-REACHED_WITHIN = 3.0
-"""Seconds that a head may take to accept a connection."""
+_RESULT_VARIABLES = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
+"""Prefixes of the variables that results depend on; workers elsewhere get them, too."""
+_OBJECT_STORE_BYTES = 2**28
+"""Bytes of shared memory for objects in transit; the rest goes to disk."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds for a cluster's head to accept a connection."""
 
 
-class Where(NamedTuple):
-    """Which Ray is wanted."""
+class RaySettings(NamedTuple):
+    """The Ray to connect to."""
 
     address: str | None = None
-    """HOST:PORT of a cluster's head; None: a Ray of one's own, which ends with the connection."""
+    """HOST:PORT of a cluster's head; None: a local Ray, which ends with the connection."""
     insecure: bool = False
-    """Whether a cluster will do that lets in everybody who reaches it."""
+    """Allow a cluster without a token, which any user who reaches it can use."""
     actors: int | None = None
-    """CPUs that there must be at least."""
+    """Least number of CPUs."""
 
 
 class Cluster(NamedTuple):
-    """What one is connected to."""
+    """The nodes of a connected Ray."""
 
     nodes: tuple[Node, ...]
 
     @property
     def cpus(self) -> int:
-        """Of all nodes together."""
+        """CPUs of all nodes together."""
         return sum(node.cpus for node in self.nodes)
 
 
 @contextlib.contextmanager
-def connected(where: Where) -> Iterator[Cluster]:
-    """Ray is initialised inside the block, and nothing of this process is left in it afterwards.
+def connected(where: RaySettings) -> Iterator[Cluster]:
+    """Connect to Ray inside the block, and leave nothing of this process in it afterwards.
 
-    SIGTERM is heard like Ctrl-C inside the block.
+    SIGTERM acts like Ctrl-C inside the block.
 
     Raises:
-        UserError: Ray is not installed, the cluster cannot be joined or is open to everybody, a
-            node has other versions, or there are too few CPUs or none.
+        UserError: Ray is not installed, the cluster cannot be joined or has no token, a node has
+            other versions, or there are too few CPUs or none.
     """
     if find_spec("ray") is None:
         raise UserError("a cluster needs Ray; install it with `pip install -e '.[ray]'`")
@@ -102,8 +102,8 @@ def connected(where: Where) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def _started(where: Where) -> Iterator[None]:
-    """A Ray of this process's own."""
+def _started(where: RaySettings) -> Iterator[None]:
+    """Start a local Ray."""
     _require_cpus(where, len(cores()))
     _prepare(_QUIET | _ALONE)
     # Ray's sockets lie in it, and their paths must be short; that of TMPDIR may be long.
@@ -113,9 +113,9 @@ def _started(where: Where) -> Iterator[None]:
             _initialised(
                 address="local",
                 num_cpus=len(cores()),  # Ray itself takes no notice of affinity
-                object_store_memory=_STORE,
+                object_store_memory=_OBJECT_STORE_BYTES,
                 include_dashboard=False,
-                # Inside of one that is closed to others, because Ray opens its own to everybody.
+                # Inside a folder that is closed to other users, because Ray's own is open to all.
                 _temp_dir=str(Path(folder) / "ray"),
             ),
             _raylet_watched(),
@@ -128,20 +128,20 @@ def _started(where: Where) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _joined(address: str, insecure: bool) -> Iterator[None]:
-    """A connection to a cluster that somebody has started."""
+    """Connect to an existing cluster."""
     _require_listener(address)
     _prepare(_QUIET | _identity(address, insecure))
-    env_vars = {name: x for name, x in os.environ.items() if name.startswith(_DECIDE_BITS)}
+    env_vars = {name: x for name, x in os.environ.items() if name.startswith(_RESULT_VARIABLES)}
     env_vars.pop("JAX_COMPILATION_CACHE_DIR", None)  # a folder of this machine
     with _initialised(address=address, runtime_env={"env_vars": env_vars}):
         yield
 
 
 def _prepare(variables: Mapping[str, str]) -> None:
-    """Sets Ray's variables, which it looks at when it is imported, and imports it.
+    """Set Ray's variables, which it reads when it is imported, and import it.
 
     Raises:
-        UserError: it was imported before, with others.
+        UserError: it was imported before, with other values.
     """
     differ = any(os.environ.get(name) != value for name, value in variables.items())
     if "ray" in sys.modules and differ:
@@ -157,11 +157,11 @@ def _initialised(address: str, **options: Any) -> Iterator[None]:
     with ended_by_signals():
         try:
             try:
-                # Ray forks, and what is raised in a hook that runs then is lost. Its own handler
-                # would raise, too, and print where everybody stands.
+                # Ray forks, and an exception in a fork hook is lost. Its own handler would raise,
+                # too, and print all stacks.
                 theirs = mock.patch("ray._private.utils.set_sigterm_handler", create=True)
                 with signals_held(), theirs, warnings.catch_warnings():
-                    # JAX warns of what is forked. Ray's processes begin another program at once.
+                    # JAX warns of forks. Ray's processes execute another program at once.
                     warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
                     ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
             except Exception as error:  # Ray has no class of its own for it
@@ -175,10 +175,10 @@ def _initialised(address: str, **options: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _raylet_watched() -> Iterator[None]:
-    """The block is left with a sentence when the raylet dies: what needs Ray's shared memory would
-    hang, or end this process without a word.
+    """Leave the block with an error when the raylet dies.
 
-    Signals belong to the main thread; in others nothing is watched.
+    Without it, code that needs Ray's shared memory would hang, or end this process without a
+    message. Signals belong to the main thread; in others nothing is watched.
 
     Raises:
         UserError: it has died.
@@ -204,8 +204,8 @@ def _raylet_watched() -> Iterator[None]:
         try:
             yield
         finally:
-            # What the thread sends is heard in here at the latest, also where the block has ended
-            # by itself meanwhile: a signal that is pending is taken when a system call returns.
+            # The thread's signal is handled here at the latest, also if the block has ended by
+            # itself meanwhile: a pending signal is handled when a system call returns.
             try:
                 os.write(end, b"!")
                 thread.join()
@@ -221,41 +221,41 @@ def _raylet_watched() -> Iterator[None]:
         ) from error
 
 
-def _require_cpus(where: Where, cpus: int) -> None:
+def _require_cpus(where: RaySettings, cpus: int) -> None:
     if where.actors is not None and where.actors > cpus:
         raise UserError(f"{where.actors} actors are more than the {cpus} CPUs that there are")
 
 
 def _require_listener(address: str) -> None:
-    """Ray itself would try for more than a minute.
+    """Check that a process listens at an address; Ray itself would try for more than a minute.
 
     Raises:
-        UserError: nobody listens there.
+        UserError: none does.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise UserError(f"the address of a Ray cluster must be HOST:PORT, not '{address}'")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
     except (OSError, OverflowError, UnicodeError) as error:  # the last: not the name of a host
         raise UserError(f"no Ray cluster answers at {address}: {_line(error)}") from error
 
 
 def _identity(address: str, insecure: bool) -> dict[str, str]:
-    """The variables by which a cluster lets this process in.
+    """Return the environment variables with which a cluster admits this process.
 
     Raises:
-        UserError: it does not, or it lets in everybody.
+        UserError: it does not, or it admits every process.
     """
     stranger = {"RAY_AUTH_MODE": "disabled"}
     match ask(address, stranger):
-        case Answer.SILENT:
-            raise UserError(f"whoever listens at {address} does not answer like a Ray cluster")
-        case Answer.ADMITTED if insecure:
+        case Access.SILENT:
+            raise UserError(f"the process at {address} does not answer like a Ray cluster")
+        case Access.ADMITTED if insecure:
             return stranger
-        case Answer.ADMITTED:
+        case Access.ADMITTED:
             raise UserError(
-                f"the Ray cluster at {address} has no token: whoever reaches it can run any code "
+                f"the Ray cluster at {address} has no token: any user who reaches it can run code "
                 "on it; start it with RAY_AUTH_MODE=token, or say --insecure-ray"
             )
     given = {name: x for name in _TOKEN_VARIABLES if (x := os.environ.get(name))}
@@ -269,13 +269,13 @@ def _identity(address: str, insecure: bool) -> dict[str, str]:
     if not _TOKEN.fullmatch(_token(given)):
         raise UserError(f"the token of {which} must be one line of ASCII characters")
     ours = {"RAY_AUTH_MODE": "token", **given}
-    if ask(address, ours) is not Answer.ADMITTED:
+    if ask(address, ours) is not Access.ADMITTED:
         raise UserError(f"the Ray cluster at {address} refuses the token of {which}")
     return ours
 
 
 def _token(given: Mapping[str, str]) -> str:
-    """The token that Ray will find, without the white space around it.
+    """Return the token that Ray will find, without white space around it.
 
     Raises:
         UserError: its file cannot be read.
@@ -288,5 +288,5 @@ def _token(given: Mapping[str, str]) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error in one line."""
     return " ".join(str(error).split())

@@ -11,9 +11,8 @@ from fedkl.clients.work import Work
 from fedkl.engines import Failure, Job
 from fedkl.engines.base import Report, Rows, Words, parts_of
 from fedkl.engines.local import width_of
-from fedkl.network.ray.actor import Opening, Part, Surroundings, Together
-from fedkl.network.ray.actor_pool import Actors, Batch, Crew
-from fedkl.network.ray.plugins import read_plugins
+from fedkl.network.ray.actor import ActorSetup, JaxSettings, Part, SharedPart, read_plugins
+from fedkl.network.ray.actor_pool import ActorPool, Batch, PoolSize
 from fedkl.server.setup import trained_at_once
 from fedkl.training.provenance import versions
 from fedkl.worlds.base import SharedWorld, SoloWorld
@@ -25,40 +24,42 @@ R = TypeVar("R")
 
 
 class Ray(Rows):
-    """Spreads clients' work over actors; their states are kept here.
+    """An engine that spreads clients' work over actors, and keeps their states here.
 
-    Each actor runs what the engines of one process run, in the same parts, so where a client is
-    simulated changes no bit. Clients that share a world are one simulation and cannot be spread:
-    they are all in one actor, which has the cores of its machine.
+    Each actor runs the code of the in-process engines, in the same parts, so the machine of a
+    client changes no bit. Clients that share a world are one simulation and cannot be spread: they
+    are all in one actor, which has the cores of its machine.
     """
 
     def __init__(self, config: Config, actors: int, patience: float | None = None) -> None:
-        """Opens actors on the cluster that this process is connected to, and waits for the first.
+        """Open actors on the connected cluster, and wait for the first.
 
         Args:
-            config: what is trained.
-            actors: how many, each with a CPU of its own.
+            config: the run's.
+            actors: number of actors, each with a CPU of its own.
             patience: seconds after which an actor that does not answer counts as hung; None: many
                 times what such work has taken so far.
 
         Raises:
-            UserError: a plugin or a simulator does not run there, or there is nobody to work.
+            UserError: a plugin or a simulator does not run there, or no actor opens.
         """
         super().__init__(config.first_states[1])
         self._task = config.task
         self._shared = isinstance(config.world, SharedWorld)
         self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
         self._at_once = trained_at_once(config, on_cpu=True)
-        plugins, here = read_plugins(config.plugins), Surroundings.here()
-        opening = Opening(config.mapping(), plugins, here, self._at_once, versions())
-        crew = Crew(number=1, cpus=actors) if self._shared else Crew(number=actors, cpus=1)
-        self._actors = Actors(opening, crew, patience, time.monotonic)
+        plugins, here = read_plugins(config.plugins), JaxSettings.current()
+        setup = ActorSetup(config.mapping(), plugins, here, self._at_once, versions())
+        size = PoolSize(number=1, cpus=actors) if self._shared else PoolSize(number=actors, cpus=1)
+        self._actors = ActorPool(setup, size, patience, time.monotonic)
 
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Every client's answer, in the order of the jobs as far as they share a model: whoever
-        takes the first so many takes those that it would of an engine in this process."""
+        """Yield every client's answer, in the order of the jobs that share a model.
+
+        The first answers are those that an in-process engine yields first.
+        """
         batch = Batch(work, self._parts(work, model, jobs, key))
         try:
             for i in range(batch.size):
@@ -67,22 +68,22 @@ class Ray(Rows):
                 for client, answer, after in batch.done.pop(i):
                     yield client, self.propose(client, after, answer)
         finally:
-            batch.forget()
+            batch.cancel()
 
     def report(self) -> Report:
-        """How many actors were replaced so far, and how many of their simulators."""
+        """Return the number of actors, and of their simulators, that were replaced so far."""
         simulators: Report = {"simulators_replaced": self._actors.simulators_replaced}
         return {"actors_replaced": self._actors.replaced, **(simulators if self._hosted else {})}
 
     def close(self) -> None:
-        """Ends the actors."""
+        """Kill the actors."""
         self._actors.close()
 
     def _parts(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
-    ) -> list[tuple[Model, Part | Together]]:
+    ) -> list[tuple[Model, Part | SharedPart]]:
         if self._shared:
-            return [(model, Together(list(jobs), self.save(), key))]
+            return [(model, SharedPart(list(jobs), self.save(), key))]
         width = width_of(work, self._task, self._at_once, jobs)
         return [
             # The model is sent by itself.

@@ -1,4 +1,4 @@
-"""The machines of a cluster, and whether they have what this one has."""
+"""The machines of a cluster, and the versions of their packages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fedkl.training.provenance import versions
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
-"""Seconds that a node may take for a short task; its first process imports JAX."""
+TIMEOUT = 120.0
+"""Seconds for a short task on a node; its first process imports JAX."""
 
 
 class Node(NamedTuple):
@@ -20,12 +20,12 @@ class Node(NamedTuple):
 
     id: str
     name: str
-    """For whoever looks for it: its host name and its address."""
+    """Its host name and address, for messages."""
     cpus: int
 
 
 def nodes() -> tuple[Node, ...]:
-    """Those that are alive and have CPUs to work with."""
+    """Return the nodes that are alive and have CPUs."""
     import ray
 
     found = [
@@ -40,16 +40,16 @@ def nodes() -> tuple[Node, ...]:
     return tuple(node for node in found if node.cpus)
 
 
-def placeable(cpus: int) -> int:
-    """So many CPUs, or as many as the largest node that is alive has.
+def placeable_cpus(cpus: int) -> int:
+    """Return a number of CPUs, limited to those of the largest node that is alive.
 
-    What asks for more waits for ever. Where no node is alive all are asked for: one may come.
+    A request for more waits for ever. If no node is alive there is no limit: one may come.
     """
     return min(cpus, max((node.cpus for node in nodes()), default=cpus))
 
 
-def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
-    """What a function gives on each node.
+def run_on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: object) -> list[T]:
+    """Call a function on each node, and return the results.
 
     Raises:
         UserError: a node did not answer.
@@ -65,20 +65,20 @@ def on_each(nodes: Sequence[Node], function: Callable[..., T], *arguments: objec
         ).remote(*arguments)
         for node in nodes
     ]
-    there, _ = ray.wait(coming, num_returns=len(coming), timeout=PATIENCE)
+    there, _ = ray.wait(coming, num_returns=len(coming), timeout=TIMEOUT)
     for node, answer in zip(nodes, coming, strict=True):
         if answer not in there:
-            raise UserError(f"the node {node.name} did not answer within {PATIENCE:g} s")
+            raise UserError(f"the node {node.name} did not answer within {TIMEOUT:g} s")
     try:
         return ray.get(coming)
     except ray.exceptions.RayTaskError:
-        raise  # not the node failed, but what ran on it
+        raise  # the function failed, not the node
     except ray.exceptions.RayError as error:
         raise UserError("a node died while it was asked for its versions") from error
 
 
 def check_versions(nodes: Sequence[Node]) -> None:
-    """Whether all nodes have the packages that results depend on, as this process has them.
+    """Check that all nodes have this process's versions of the packages that results depend on.
 
     Raises:
         UserError: names the node, and what it has.
@@ -99,23 +99,23 @@ def check_versions(nodes: Sequence[Node]) -> None:
         return found
 
     packages = [name for name in ours if name != "python"]
-    for node, found in zip(nodes, on_each(nodes, theirs, packages), strict=True):
-        if problem := mismatch(ours, found):
+    for node, found in zip(nodes, run_on_each(nodes, theirs, packages), strict=True):
+        if problem := version_mismatch(ours, found):
             raise UserError(f"the node {node.name} {problem}")
 
 
 def require_versions(wanted: Mapping[str, str]) -> None:
-    """Whether this node, which may have come after all were looked at, has the driver's versions.
+    """Check that this node has the driver's versions; it may have joined after `check_versions`.
 
     Raises:
-        UserError: names the node, and what it has; for the driver to say.
+        UserError: names the node, and what it has.
     """
-    if problem := mismatch(wanted, versions()):
+    if problem := version_mismatch(wanted, versions()):
         raise UserError(f"the node {platform.node()} {problem}")
 
 
-def mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:
-    """What a node has that is not as here; empty if all is."""
+def version_mismatch(ours: Mapping[str, str], theirs: Mapping[str, str | None]) -> str:
+    """Return the first difference between two sets of versions in a sentence; empty: none."""
     for name, version in ours.items():
         if theirs[name] is None:
             return f"lacks {name}, of which this machine has {version}"

@@ -1,7 +1,7 @@
-"""Whether a Ray cluster lets one in: `python -m fedkl.network.ray.probe HOST:PORT`.
+"""A probe whether a Ray cluster admits a caller: `python -m fedkl.network.ray.probe HOST:PORT`.
 
-In a process of its own, because Ray reads only once, when it is imported, how it authenticates, and
-tells stderr what fails. `ask` is what others call.
+It runs in a process of its own, because Ray reads its authentication once, when it is imported, and
+prints errors to stderr. Other modules call `ask`.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-PATIENCE = 4
-"""Seconds that a cluster may take to answer."""
+TIMEOUT = 4
+"""Seconds for a cluster to answer."""
 
 
-class Answer(enum.Enum):
-    """What came of asking; the value is the exit code of the process that asked."""
+class Access(enum.Enum):
+    """The result of a probe; the value is the exit code of its process."""
 
     ADMITTED = 0
     REFUSED = 3
     SILENT = -signal.SIGALRM
-    """Whoever listens there does not speak Ray."""
+    """The process that listens there does not speak Ray."""
 
 
-def ask(address: str, identity: Mapping[str, str]) -> Answer:
-    """Asks a cluster whether it lets somebody in.
+def ask(address: str, identity: Mapping[str, str]) -> Access:
+    """Ask a cluster whether it admits a caller.
 
     Args:
         address: HOST:PORT of its head.
-        identity: Ray's variables that say who asks; those of this process do not count.
+        identity: Ray's variables of the caller; those of this process do not count.
     """
     command = [sys.executable, "-P", "-m", "fedkl.network.ray.probe", address]
     others = {name: x for name, x in os.environ.items() if not name.startswith("RAY_AUTH_")}
     done = subprocess.run(command, env={**others, **identity}, capture_output=True)
-    if done.returncode not in [answer.value for answer in Answer]:
+    if done.returncode not in [answer.value for answer in Access]:
         raise RuntimeError(f"asking Ray failed:\n{done.stderr.decode(errors='replace')}")
-    return Answer(done.returncode)
+    return Access(done.returncode)
 
 
-def _ask(address: str) -> Answer:
+def _ask(address: str) -> Access:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.exceptions import AuthenticationError
 
     # Ray would try for ever. The signal ends the process, wherever it is.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(PATIENCE)
+    signal.alarm(TIMEOUT)
     try:
-        GcsClient(address=address).check_alive([], timeout=PATIENCE)
+        GcsClient(address=address).check_alive([], timeout=TIMEOUT)
     except AuthenticationError:
-        return Answer.REFUSED
-    return Answer.ADMITTED
+        return Access.REFUSED
+    return Access.ADMITTED
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A plugin that makes a client fail in some rounds: which, and how, is drawn by client and round.
 
-Only a client's own process trains by way of `Stage`, so the server may load this, too.
+Only a client's own process trains by way of `Session`, so the server may load this, too.
 """
 
 import os
@@ -9,7 +9,7 @@ import signal
 import time
 
 from fedkl.clients.work import Train
-from fedkl.network.resident import Stage
+from fedkl.network.client import Session
 
 SHARE = 0.3
 """Of the clients in a round."""
@@ -22,7 +22,7 @@ def fault(client: int, round: int) -> str | None:
     return draw.choice(KINDS) if draw.random() < SHARE else None
 
 
-_do = Stage.do
+_do = Session.do
 
 
 def do(self, request, own):
@@ -37,4 +37,4 @@ def do(self, request, own):
     return _do(self, request, own)
 
 
-Stage.do = do
+Session.do = do

@@ -30,10 +30,10 @@ class Counting(fedkl.Algorithm):
         "none", "on a client", choices=("none", "mistake", "defect", "death"), static=True
     )
 
-    def own(self, policy):
+    def client_state(self, policy):
         return Kept(jnp.zeros(()))
 
-    def shared(self, policy):
+    def server_state(self, policy):
         return Said(jnp.zeros(()))
 
     def penalty(self, at):
@@ -45,10 +45,12 @@ class Counting(fedkl.Algorithm):
                 raise ZeroDivisionError("nobody can")
             case "death":
                 os.kill(os.getpid(), signal.SIGKILL)
-        return (0.1 + 0.01 * at.own.rounds + at.shared.distance) * self.distance_to_global(at)
+        return (
+            0.1 + 0.01 * at.client_state.rounds + at.server_state.distance
+        ) * self.distance_to_global(at)
 
     def finish(self, ended):
-        return Kept(ended.own.rounds + 1), Said(ended.distance_global)
+        return Kept(ended.client_state.rounds + 1), Said(ended.distance_global)
 
     def gather(self, shared, messages, clients):
         return Said(np.mean([m.distance for m in messages], dtype=np.float32))

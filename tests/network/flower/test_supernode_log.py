@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkl.network.flower.node_log import NodeLog, Trouble
+from fedkl.network.flower.supernode import NodeLog, Trouble
 
 STARTED = "\x1b[92mINFO \x1b[0m:      Starting Flower SuperNode\n"
 CONNECTED = "\x1b[92mINFO \x1b[0m:      SuperNode ID: 720968228677643397\n"

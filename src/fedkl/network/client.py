@@ -1,8 +1,8 @@
-"""A client that stays: it holds the world, the compiled code and the state, and answers requests.
+"""A client of a federation, which holds its world, compiled code and state, and answers requests.
 
-What it runs is the very function that a simulation runs for a client alone, so the same seed gives
-the same update. No episode and no observation is in an answer, unless the algorithm itself sends
-some (`Algorithm.observations_sent`).
+It runs the same function as a simulation, so the same seed gives the same update. A reply holds no
+episode and no observation, unless the algorithm itself sends some
+(`Algorithm.observations_sent`).
 """
 
 from __future__ import annotations
@@ -25,28 +25,35 @@ from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.core.settings import build
+from fedkl.core.text import redact_paths
 from fedkl.engines.base import Failure
 from fedkl.engines.local import simulators_of, work_alone
 from fedkl.io import files, strict_toml
 from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.trajectories import samples_in
-from fedkl.network import LARGEST, handshake, wire
+from fedkl.network import MAX_MESSAGE_BYTES, messages, wire
 from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError, States
-from fedkl.network.handshake import Greeting
-from fedkl.network.messages import Reply, Request, Spaces, read_request, spaces_of, write_reply
-from fedkl.network.reasons import without_paths
+from fedkl.network.messages import (
+    Greeting,
+    Reply,
+    Request,
+    Spaces,
+    read_request,
+    spaces_of,
+    write_reply,
+)
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.training import plugin_consent
 from fedkl.worlds import Remote, SharedWorld
 
 
 class RefusalError(Exception):
-    """Why a request is not answered with a result, in one sentence."""
+    """A request that the client refuses; the message is one sentence."""
 
 
-class Resident:
-    """Answers the requests that are made of one client, one after the other."""
+class NetworkClient:
+    """One client that answers requests one after the other."""
 
     def __init__(
         self,
@@ -54,7 +61,7 @@ class Resident:
         client: int,
         world: Mapping[str, Any] | None = None,
         plugins: Sequence[Path] = (),
-        limit: int = LARGEST,
+        limit: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Args:
         folder: for the client's states.
@@ -68,15 +75,15 @@ class Resident:
         self._world = world
         self._plugins = plugins
         self._limit = limit
-        self._stage: Stage | None = None
+        self._session: Session | None = None
 
     def answer(self, data: bytes) -> bytes:
-        """A reply to bytes that are a request or anything else; nothing that is wrong is raised.
+        """Return the reply to a message, whatever its bytes are; this never raises.
 
-        All of it goes to stderr, and what the server gets to see is one line without paths.
+        An error goes to stderr in full; the server sees one line of it, without paths.
         """
-        if wire.kind_of(data) == handshake.KIND:
-            return self._meet(data)
+        if wire.kind_of(data) == messages.GREETING:
+            return self._answer_greeting(data)
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
             request = read_request(data, self._limit)
@@ -85,34 +92,36 @@ class Resident:
             reply = Reply(*names, "", self._result(request))
             return write_reply(reply, self._limit)
         except Exception as error:
-            return write_reply(Reply(*names, without_paths(_logged(error)), {}))
+            return write_reply(Reply(*names, redact_paths(_log_error(error)), {}))
 
-    def _meet(self, data: bytes) -> bytes:
-        """A reply to a greeting; why this client cannot take part, or that the run is over, is in a
-        file, too, where whoever has started it looks."""
+    def _answer_greeting(self, data: bytes) -> bytes:
+        """Return the reply to a greeting, and write a refusal or the end of the run to a file.
+
+        The process that started the client reads that file.
+        """
         reason = ""
         names: tuple[str, int, int, int, str] = ("", self._client, 0, 0, "")
         try:
-            greeting = handshake.read_greeting(data, self._limit)
+            greeting = messages.read_greeting(data, self._limit)
             names = (greeting.federation, self._client, 0, greeting.turn, greeting.nonce)
             if not greeting.over:
-                self._require_common(greeting)
+                self._require_shared(greeting)
             (self._folder / REFUSED).unlink(missing_ok=True)
             (self._folder / OVER).unlink(missing_ok=True)
             if greeting.over:
                 files.write_atomically(self._folder / OVER, b"", 0o600)
         except Exception as error:
-            reason = _logged(error)
+            reason = _log_error(error)
             files.write_atomically(self._folder / REFUSED, reason.encode(), 0o600)
-        return write_reply(Reply(*names, without_paths(reason), {}))
+        return write_reply(Reply(*names, redact_paths(reason), {}))
 
-    def _require_common(self, greeting: Greeting) -> None:
-        """Whether this client has all that it must have in common with a server.
+    def _require_shared(self, greeting: Greeting) -> None:
+        """Check that this client has the versions, source code and spaces that the server has.
 
         Raises:
             RefusalError: it has not.
         """
-        for package, ours in handshake.versions().items():
+        for package, ours in messages.result_versions().items():
             if ours != (theirs := greeting.versions.get(package, "another")):
                 raise RefusalError(
                     f"this has {package} {ours}, and the server {theirs}: use the same on both "
@@ -124,10 +133,10 @@ class Resident:
             )
         if greeting.refusal:
             raise RefusalError(greeting.refusal)
-        stage = self._stage_of(greeting.config)
-        stage.require(greeting.spaces)
-        for what, source in stage.sources.items():
-            own = what == handshake.WORLD and self._world is not None
+        session = self._session_for(greeting.config)
+        session.require(greeting.spaces)
+        for what, source in session.sources.items():
+            own = what == messages.WORLD and self._world is not None
             if not own and source != greeting.sources[what]:
                 raise RefusalError(
                     f"the {what} is made by other source code here than on the server: give both "
@@ -135,63 +144,63 @@ class Resident:
                 )
 
     def close(self) -> None:
-        """Ends the simulators, if any."""
-        if self._stage is not None:
-            self._stage.close()
-            self._stage = None
+        """Stop the simulators, if any."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _result(self, request: Request) -> Arrays:
-        """What leaves the client."""
+        """Do the work of a request, and return the arrays of the reply."""
         if request.client != self._client:
             raise RefusalError(f"this is client {self._client}, not client {request.client}")
         if request.since > request.round:
             raise RefusalError(
                 f"round {request.since} is not over yet, and nothing was accepted in it"
             )
-        stage = self._stage_of(request.config)
-        stage.require(request.spaces)
-        states = States(self._folder, request.federation, stage.first)
+        session = self._session_for(request.config)
+        session.require(request.spaces)
+        states = States(self._folder, request.federation, session.first)
         if not isinstance(request.work, Train):
-            answer, _ = stage.do(request, states.read(request.since))
+            answer, _ = session.do(request, states.read(request.since))
             return to_arrays(answer)
         new = request.round + 1
         # A request that was late on its way must not undo what came of a newer one.
         if states.turn(new) > request.turn:
             raise RefusalError("it has trained for a newer request of the same round")
         before = states.read(request.since)
-        answer, after = stage.do(request, before)
+        answer, after = session.do(request, before)
         assert after is not None
         if problem := problem_with_state(before, after):
             raise RefusalError(problem)
         states.write(new, request.since, request.turn, after)
-        states.forget(request.since, request.floor)
+        states.prune(request.since, request.floor)
         return to_arrays(answer)
 
-    def _stage_of(self, config: str) -> Stage:
-        """What a config asks for, made when it is first seen."""
+    def _session_for(self, config: str) -> Session:
+        """Return the session of a config; a new one if the config is another than before."""
         digest = hashlib.sha256(config.encode()).hexdigest()
-        if self._stage is None or self._stage.digest != digest:
+        if self._session is None or self._session.digest != digest:
             self.close()
             for plugin in self._plugins:
                 load_plugin(plugin)
-            self._stage = Stage(digest, _read(config, self._world), self._client, self._world)
-        return self._stage
+            self._session = Session(digest, _read(config, self._world), self._client, self._world)
+        return self._session
 
 
-class Stage:
-    """What follows from a config for one client: the task, its row of params, its first state."""
+class Session:
+    """All that a config gives one client: the task, its row of params, its first state."""
 
     def __init__(
         self, digest: str, config: Config, client: int, own: Mapping[str, Any] | None
     ) -> None:
         """Args:
-        digest: by which the config is known.
+        digest: of the config's text.
         config: with the client's world.
         client: its number.
-        own: the table of a world of its own.
+        own: the table of the client's own world; None: it has none.
 
         Raises:
-            RefusalError: a client alone cannot do it.
+            RefusalError: a single client cannot run it.
             UserError: the world's simulator cannot run here.
         """
         world, number = config.world, config.federation.clients
@@ -207,7 +216,7 @@ class Stage:
         if client >= number:
             raise RefusalError(f"client {client} is not one of 0 to {number - 1}")
         self.digest = digest
-        self.sources = handshake.sources_of(config)
+        self.sources = messages.sources_of(config)
         self.task: Task = config.task
         self._model: Model
         self.first: ClientState
@@ -220,7 +229,7 @@ class Stage:
         self._workers = simulators_of(self.task)
 
     def require(self, spaces: Spaces) -> None:
-        """Whether the policy of a server fits the client's world.
+        """Check that the server's policy fits the client's world.
 
         Raises:
             RefusalError: it does not.
@@ -229,14 +238,14 @@ class Stage:
             raise RefusalError(f"its world has {ours}, and the model is for {spaces}")
 
     def do(self, request: Request, own: ClientState) -> tuple[Any, ClientState | None]:
-        """The answer to a request, and the client's state afterwards.
+        """Do the work of a request; return the answer and the client's new state.
 
         Args:
-            request: what is asked.
-            own: the state that the client goes on from.
+            request: from the server.
+            own: the client's state before it.
 
         Raises:
-            RefusalError: there is none.
+            RefusalError: the request does not fit the config, or the work failed.
         """
         try:
             model = from_arrays(self._model, request.model)
@@ -252,13 +261,13 @@ class Stage:
         return answer, after
 
     def close(self) -> None:
-        """Ends the simulators, if any."""
+        """Stop the simulators, if any."""
         if self._workers is not None:
             self._workers.close()
 
 
-def _logged(error: Exception) -> str:
-    """Why something was not done, after all of it went to the client's own log."""
+def _log_error(error: Exception) -> str:
+    """Log an error, and return the sentence for the server."""
     expected = isinstance(error, RefusalError | StateError | MessageError | UserError)
     if not expected:
         traceback.print_exception(error)
@@ -268,12 +277,12 @@ def _logged(error: Exception) -> str:
 
 
 def _read(text: str, world: Mapping[str, Any] | None) -> Config:
-    """The server's config as it is on this client."""
+    """Return the server's config with the client's own world and without the server's plugins."""
     try:
         mapping = strict_toml.parse(text)
     except ValueError as error:
         raise RefusalError("the config is not TOML") from error
-    # Files and modules that a server names would be somebody else's code.
+    # Files and modules that a server names are foreign code.
     mapping["plugins"] = []
     if world is None:
         if unknown := plugin_consent.unknown(mapping):
@@ -290,7 +299,7 @@ def _read(text: str, world: Mapping[str, Any] | None) -> Config:
 
 
 def _require_length(config: Config, remote: Remote) -> None:
-    """The server rejects an update of more steps than its own horizon allows."""
+    """Check that an iteration has no more steps than the server's horizon allows."""
     ours = samples_in(config.world, config.learner)
     if ours > (most := samples_in(remote, config.learner)):
         raise RefusalError(

@@ -12,12 +12,14 @@ from toy_worlds import Points
 
 import fedkl
 from fedkl.clients.work import Evaluate, Train
+from fedkl.core.text import redact_paths
 from fedkl.engines import Failure, Job
 from fedkl.learning.randomness import Purpose, key_for, words_of
-from fedkl.network import handshake
+from fedkl.network import messages
+from fedkl.network.client import NetworkClient, RefusalError
 from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError
-from fedkl.network.exchange import Exchange, Moment
+from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import (
     Spaces,
     new_federation,
@@ -26,8 +28,6 @@ from fedkl.network.messages import (
     read_request,
     write_request,
 )
-from fedkl.network.reasons import without_paths
-from fedkl.network.resident import RefusalError, Resident
 from fedkl.server.loop import Federation
 from fedkl.server.state import at_the_server, broadcast
 from fedkl.worlds import WORLDS
@@ -83,7 +83,7 @@ class Server:
 
     def request(self, work=None, client=0, since=0, **at):
         first = {"round": 0, "turn": next(self.turns), "floor": 0, "nonce": NONCE}
-        moment = Moment(**(first | at))
+        moment = RequestStamp(**(first | at))
         job = Job(client, WORDS, since)
         return self.exchange.request(work or Train(), self.model, job, WORDS, moment)
 
@@ -91,7 +91,7 @@ class Server:
         work = work or Train()
         data = self.request(work, client, since, **at)
         asked = read_request(data)
-        moment = Moment(asked.round, asked.turn, asked.floor, asked.nonce)
+        moment = RequestStamp(asked.round, asked.turn, asked.floor, asked.nonce)
         job = Job(client, WORDS, since)
         return self.exchange.result(resident.answer(data), work, self.model, job, moment)
 
@@ -121,13 +121,13 @@ def same_bits(a, b):
 def test_the_same_request_gives_the_same_bytes(tiny, tmp_path):
     server = Server(tiny())
     data = server.request()
-    first, second = (Resident(tmp_path / name, 0).answer(data) for name in "ab")
+    first, second = (NetworkClient(tmp_path / name, 0).answer(data) for name in "ab")
     assert first == second
     assert read_reply(first).failure == ""
 
 
 def test_a_late_request_does_not_undo_a_newer_one(tiny, tmp_path):
-    server, resident = Server(tiny()), Resident(tmp_path, 0)
+    server, resident = Server(tiny()), NetworkClient(tmp_path, 0)
     assert not isinstance(server.ask(resident, turn=5), Failure)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
     assert "newer request" in server.ask(resident, turn=4).reason
@@ -137,11 +137,11 @@ def test_a_late_request_does_not_undo_a_newer_one(tiny, tmp_path):
 
 def test_a_config_with_an_infinite_setting_arrives(tiny, tmp_path):
     server = Server(tiny(federation__max_statistics_factor=np.inf))
-    assert server.ask(Resident(tmp_path, 0), Evaluate(3, True)).shape == (3,)
+    assert server.ask(NetworkClient(tmp_path, 0), Evaluate(3, True)).shape == (3,)
 
 
 def test_looking_leaves_nothing_on_the_disk(tiny, tmp_path):
-    server, resident = Server(tiny()), Resident(tmp_path, 0)
+    server, resident = Server(tiny()), NetworkClient(tmp_path, 0)
     assert server.ask(resident, Evaluate(3, True)).shape == (3,)
     assert list(tmp_path.iterdir()) == []
 
@@ -155,16 +155,16 @@ def test_looking_leaves_nothing_on_the_disk(tiny, tmp_path):
     ],
 )
 def test_what_a_client_refuses(tiny, tmp_path, asked, reason):
-    assert reason in Server(tiny()).ask(Resident(tmp_path, 0), **asked).reason
+    assert reason in Server(tiny()).ask(NetworkClient(tmp_path, 0), **asked).reason
 
 
 def test_a_client_that_is_not_one_of_the_federation_refuses(tiny, tmp_path):
-    found = Server(tiny()).ask(Resident(tmp_path, 4), client=4)
+    found = Server(tiny()).ask(NetworkClient(tmp_path, 4), client=4)
     assert found.reason == "client 4 is not one of 0 to 3"
 
 
 def test_anything_is_answered(tiny, tmp_path):
-    resident = Resident(tmp_path, 0, limit=100_000)
+    resident = NetworkClient(tmp_path, 0, limit=100_000)
     for data in (b"", b"hello", bytes(1000), b"x" * 100_001):
         reply = read_reply(resident.answer(data))
         assert reply.failure
@@ -182,19 +182,19 @@ def test_anything_is_answered(tiny, tmp_path):
 )
 def test_a_request_that_makes_no_sense_is_refused(tiny, tmp_path, changes, reason):
     request = read_request(Server(tiny()).request())._replace(**changes)
-    reply = read_reply(Resident(tmp_path, 0).answer(write_request(request)))
+    reply = read_reply(NetworkClient(tmp_path, 0).answer(write_request(request)))
     assert reason in reply.failure
     assert (reply.federation, reply.turn) == (request.federation, request.turn)
 
 
 def test_an_answer_for_another_turn_round_or_federation_does_not_count(tiny, tmp_path):
     config = tiny()
-    server, resident = Server(config), Resident(tmp_path, 0)
+    server, resident = Server(config), NetworkClient(tmp_path, 0)
     work, job = Evaluate(2, True), Job(0, WORDS)
     reply = resident.answer(server.request(work, turn=7, round=1))
 
     def read(exchange, job, *at, nonce=NONCE):
-        return exchange.result(reply, work, server.model, job, Moment(*at, nonce))
+        return exchange.result(reply, work, server.model, job, RequestStamp(*at, nonce))
 
     assert read(server.exchange, job, 1, 7, 0).shape == (2,)
     assert read(server.exchange, job, 1, 8, 0).reason == "it answered for another turn"
@@ -204,7 +204,7 @@ def test_an_answer_for_another_turn_round_or_federation_does_not_count(tiny, tmp
     assert another.reason == "it answered for another request"
     other = Exchange(config, new_federation())
     assert read(other, job, 1, 7, 0).reason == "it answered for another federation"
-    nothing = server.exchange.result(b"", work, server.model, job, Moment(1, 7, 0, NONCE))
+    nothing = server.exchange.result(b"", work, server.model, job, RequestStamp(1, 7, 0, NONCE))
     assert "not a reply" in nothing.reason
 
 
@@ -212,7 +212,7 @@ def test_clients_that_share_a_world_cannot_be_alone(tmp_path):
     values = fedkl.preset("figure-eight").mapping()
     request = read_request(Server(fedkl.preset("probe-point")).request())
     data = write_request(request._replace(config=tomli_w.dumps(values)))
-    reply = read_reply(Resident(tmp_path, 0).answer(data))
+    reply = read_reply(NetworkClient(tmp_path, 0).answer(data))
     assert "are in one simulation, which a client of a network cannot run alone" in reply.failure
 
 
@@ -220,7 +220,7 @@ def test_a_client_does_not_train_in_the_worlds_of_others(tiny, tmp_path):
     values = tiny(federation__data="pooled").mapping()
     request = read_request(Server(tiny()).request())
     data = write_request(request._replace(config=tomli_w.dumps(values)))
-    reply = read_reply(Resident(tmp_path, 0).answer(data))
+    reply = read_reply(NetworkClient(tmp_path, 0).answer(data))
     assert "federation.data is pooled, and its data stay where they are" in reply.failure
 
 
@@ -231,7 +231,7 @@ def test_files_that_a_server_names_are_not_run(tiny, tmp_path):
     config = request.config.replace("plugins = []", f'plugins = ["{plugin}"]')
     assert config != request.config
     reply = read_reply(
-        Resident(tmp_path / "0", 0).answer(write_request(request._replace(config=config)))
+        NetworkClient(tmp_path / "0", 0).answer(write_request(request._replace(config=config)))
     )
     assert reply.failure == ""
 
@@ -243,14 +243,14 @@ def test_modules_that_a_server_names_are_not_imported(tiny, tmp_path, monkeypatc
     mapping = tomllib.loads(request.config)
     mapping["world"] = {"name": "gymnasium", "id": "theirs:Arm-v0"}
     told = request._replace(config=tomli_w.dumps(mapping))
-    reply = read_reply(Resident(tmp_path / "0", 0).answer(write_request(told)))
+    reply = read_reply(NetworkClient(tmp_path / "0", 0).answer(write_request(told)))
     assert "of the module theirs, which nobody has agreed to run here" in reply.failure
 
 
 def test_an_error_is_one_line_and_the_client_lives_on(tiny, tmp_path, registered, capsys, remote):
     plugin = tmp_path / "broken.py"
     plugin.write_text(BROKEN)
-    resident = Resident(tmp_path / "0", 0, {"name": "broken-robot"}, [plugin])
+    resident = NetworkClient(tmp_path / "0", 0, {"name": "broken-robot"}, [plugin])
     server = Server(remote())
     reason = server.ask(resident).reason
     assert reason == "FileNotFoundError: [Errno 2] No such file or directory: '(a path)'"
@@ -259,12 +259,12 @@ def test_an_error_is_one_line_and_the_client_lives_on(tiny, tmp_path, registered
 
 
 def test_paths_are_nobodys_business():
-    assert without_paths("cannot read /home/me/x.py: gone") == "cannot read (a path): gone"
-    assert without_paths("'~/x' ../y and/or 3 m/s") == "'(a path)' (a path) and/or 3 m/s"
+    assert redact_paths("cannot read /home/me/x.py: gone") == "cannot read (a path): gone"
+    assert redact_paths("'~/x' ../y and/or 3 m/s") == "'(a path)' (a path) and/or 3 m/s"
 
 
 def test_a_plugin_that_is_not_there_is_said_without_its_path(tiny, tmp_path):
-    resident = Resident(tmp_path, 0, plugins=[tmp_path / "none.py"])
+    resident = NetworkClient(tmp_path, 0, plugins=[tmp_path / "none.py"])
     assert Server(tiny()).ask(resident).reason == "the plugin (a path) is not a file"
 
 
@@ -274,7 +274,7 @@ def test_a_world_that_only_clients_have_cannot_be_trained_here(remote):
 
 
 def test_a_client_without_a_world_says_so(remote, tmp_path):
-    reason = Server(remote()).ask(Resident(tmp_path, 0)).reason
+    reason = Server(remote()).ask(NetworkClient(tmp_path, 0)).reason
     assert reason == "it was given no world of its own, and the server has none for it"
 
 
@@ -304,7 +304,7 @@ def test_clients_with_worlds_of_their_own_train_a_server_that_knows_only_sizes(
 def test_the_row_of_a_world_of_ones_own_is_that_of_a_lone_client(remote, tmp_path, registered):
     """The world's own table is drawn for one client, whatever its number in the federation."""
     world = {"name": "probe-point", "clients": {"target": 3.0}}
-    resident = Resident(tmp_path, 2, world)
+    resident = NetworkClient(tmp_path, 2, world)
     returns = Server(remote()).ask(resident, Evaluate(2, True), client=2)
     assert returns == pytest.approx(-9.0, abs=0.5)
 
@@ -317,7 +317,7 @@ def test_the_row_of_a_world_of_ones_own_is_that_of_a_lone_client(remote, tmp_pat
     ],
 )
 def test_a_world_of_other_sizes_is_refused(remote, tmp_path, world, theirs):
-    reason = Server(remote()).ask(Resident(tmp_path, 0, world)).reason
+    reason = Server(remote()).ask(NetworkClient(tmp_path, 0, world)).reason
     ours = "observations of size 1 and actions of size 1"
     assert reason == f"its world has {theirs}, and the model is for {ours}"
 
@@ -329,7 +329,7 @@ def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
     server = Server(remote(learner__collect="episodes", learner__steps=7))
     plugin = tmp_path / "long.py"
     plugin.write_text(LONG)
-    resident = Resident(tmp_path, 0, {"name": "long-robot"}, [plugin])
+    resident = NetworkClient(tmp_path, 0, {"name": "long-robot"}, [plugin])
     reason = server.ask(resident).reason
     assert reason == (
         "an iteration here has up to 10 steps, with episodes of 5, and 7 with those of 1 that the "
@@ -341,15 +341,15 @@ def test_a_world_whose_episodes_are_longer_than_the_server_allows_is_refused(
 
 def greeted(resident, exchange, **changes):
     """Why a client cannot take part: as it is told to the server, and to whoever started it."""
-    said = exchange.greeting(None, Moment(0, 5, 0, NONCE))
-    greeting = handshake.read_greeting(said)._replace(**changes)
-    reply = read_reply(resident.answer(handshake.write_greeting(greeting)))
+    said = exchange.greeting(None, RequestStamp(0, 5, 0, NONCE))
+    greeting = messages.read_greeting(said)._replace(**changes)
+    reply = read_reply(resident.answer(messages.write_greeting(greeting)))
     assert (reply.federation, reply.turn, reply.nonce) == (exchange.federation, 5, NONCE)
     path = resident._folder / REFUSED
     return reply.failure, path.read_text() if path.exists() else ""
 
 
-VERSIONS = handshake.versions()
+VERSIONS = messages.result_versions()
 
 
 @pytest.mark.parametrize(
@@ -394,14 +394,14 @@ VERSIONS = handshake.versions()
 def test_a_client_that_cannot_take_part_says_so_to_both_sides_when_it_is_greeted(
     tiny, tmp_path, client, changes, reason
 ):
-    exchange, resident = Exchange(tiny(), new_federation()), Resident(tmp_path / "0", client)
+    exchange, resident = Exchange(tiny(), new_federation()), NetworkClient(tmp_path / "0", client)
     (tmp_path / "0").mkdir()
     assert greeted(resident, exchange, **changes) == (reason, reason)
     assert greeted(resident, exchange)[1] == (reason if client == 9 else "")
 
 
 def test_that_the_run_is_over_is_kept_until_another_one_begins(tiny, tmp_path):
-    exchange, resident = Exchange(tiny(), new_federation()), Resident(tmp_path / "0", 0)
+    exchange, resident = Exchange(tiny(), new_federation()), NetworkClient(tmp_path / "0", 0)
     (tmp_path / "0").mkdir()
     over = tmp_path / "0" / OVER
     assert greeted(resident, exchange) == ("", "")
@@ -414,9 +414,9 @@ def test_that_the_run_is_over_is_kept_until_another_one_begins(tiny, tmp_path):
 
 def test_the_source_of_a_world_of_ones_own_is_its_own(remote, tmp_path):
     (tmp_path / "0").mkdir()
-    resident = Resident(tmp_path / "0", 0, {"name": "probe-point"})
+    resident = NetworkClient(tmp_path / "0", 0, {"name": "probe-point"})
     assert greeted(resident, Exchange(remote(), new_federation())) == ("", "")
-    without = Resident(tmp_path / "0", 0)
+    without = NetworkClient(tmp_path / "0", 0)
     reason = "it was given no world of its own, and the server has none for it"
     assert greeted(without, Exchange(remote(), new_federation())) == (reason, reason)
 
@@ -425,7 +425,7 @@ def test_the_source_of_a_world_of_ones_own_is_its_own(remote, tmp_path):
 def test_no_reason_has_a_path_in_it_and_the_clients_own_log_has_all_of_it(
     tiny, tmp_path, monkeypatch, capsys, error
 ):
-    resident = Resident(tmp_path, 0)
+    resident = NetworkClient(tmp_path, 0)
 
     def fail(request):
         raise error("the simulator ended: no /home/me/robot.xml")
@@ -438,7 +438,7 @@ def test_no_reason_has_a_path_in_it_and_the_clients_own_log_has_all_of_it(
 @pytest.mark.usefixtures("toys", "registered")
 def test_a_simulator_on_the_host_gives_the_same_bits_as_in_this_process(tmp_path, remote):
     WORLDS.register(Points)
-    server, resident = Server(remote()), Resident(tmp_path, 1, {"name": "test-solo-points"})
+    server, resident = Server(remote()), NetworkClient(tmp_path, 1, {"name": "test-solo-points"})
     with Federation(replace(remote(), world=Points())) as local:
         ((_, there),) = local.engine.run(Train(), server.model, [Job(1, WORDS)], WORDS)
     try:

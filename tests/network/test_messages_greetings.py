@@ -2,24 +2,30 @@
 
 import pytest
 
-from fedkl.network import handshake, wire
-from fedkl.network.exchange import Exchange, Moment
-from fedkl.network.handshake import KIND, read_greeting, sources_of, write_greeting
-from fedkl.network.messages import new_federation, new_nonce
+from fedkl.network import messages, wire
+from fedkl.network.exchange import Exchange, RequestStamp
+from fedkl.network.messages import (
+    GREETING,
+    new_federation,
+    new_nonce,
+    read_greeting,
+    sources_of,
+    write_greeting,
+)
 from fedkl.network.wire import MessageError
 
 
 @pytest.fixture
 def greeting(tiny):
     exchange = Exchange(tiny(), new_federation())
-    return read_greeting(exchange.greeting(1, Moment(0, 7, 0, new_nonce()), "no"))
+    return read_greeting(exchange.greeting(1, RequestStamp(0, 7, 0, new_nonce()), "no"))
 
 
 def test_what_is_written_is_read(greeting):
     data = write_greeting(greeting)
-    assert wire.kind_of(data) == KIND
+    assert wire.kind_of(data) == GREETING
     assert read_greeting(data) == greeting
-    assert greeting.versions == handshake.versions()
+    assert greeting.versions == messages.result_versions()
     assert {"fedkl", "jax", "jaxlib", "numpy"} <= greeting.versions.keys()
     assert not greeting.over
     assert (greeting.client, greeting.turn, greeting.refusal) == (1, 7, "no")
@@ -36,7 +42,7 @@ def test_what_is_written_is_read(greeting):
 def test_anything_else_is_refused(greeting, changes):
     header = greeting._asdict() | {"spaces": list(greeting.spaces)} | changes
     with pytest.raises(MessageError):
-        read_greeting(wire.pack(KIND, header, {}))
+        read_greeting(wire.pack(GREETING, header, {}))
 
 
 def test_sources_are_those_of_both_sides_and_tell_algorithms_apart(tiny):
@@ -47,4 +53,4 @@ def test_sources_are_those_of_both_sides_and_tell_algorithms_apart(tiny):
 
 @pytest.mark.parametrize("data", [b"", b"x" * 20, b"\xff" * 40, wire.pack("state", {}, {})[:-1]])
 def test_bytes_that_say_nothing_are_no_greeting(data):
-    assert wire.kind_of(data) != KIND
+    assert wire.kind_of(data) != GREETING

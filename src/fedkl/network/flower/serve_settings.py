@@ -1,4 +1,4 @@
-"""What makes a run one that is served over a network: `serving.toml` in its directory."""
+"""The settings of a run that is served over a network: `serving.toml` in its directory."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from fedkl.training.directory import SERVING
 HOST = "127.0.0.1"
 
 
-class Serving(NamedTuple):
-    """How a federation is served."""
+class ServeSettings(NamedTuple):
+    """Address, keys and clients of a federation."""
 
     host: str
     port: int
     """0: any that is free."""
     keys: Path | None
-    """A folder as `fedkl keys` makes it; None: nothing is encrypted, everybody may join."""
+    """Folder as `fedkl keys` makes it; None: nothing is encrypted, any client may join."""
     local: int
-    """Clients that are started on this machine, with new keys at every start; 0: none."""
+    """Number of clients that are started on this machine, with new keys at every start."""
     attached: bool
-    """Whether somebody else runs the SuperLink that is there."""
+    """True if the SuperLink is not started by `fedkl serve`."""
     wait: float
-    """Seconds to wait for clients where too few are connected."""
+    """Seconds to wait for clients if too few are connected."""
     federation: str
-    """Its name, as `messages.new_federation` makes it."""
+    """Name, as `messages.new_federation` makes it."""
 
     @classmethod
-    def read(cls, run: Path) -> Serving:
-        """As a run is served.
+    def read(cls, run: Path) -> ServeSettings:
+        """Read the settings of a run.
 
         Raises:
             UserError: the file cannot be read, or is damaged.
@@ -49,16 +49,18 @@ class Serving(NamedTuple):
             raise UserError(f"{path} is damaged: {error}") from error
 
     def write(self, run: Path) -> None:
-        """Makes a run one that is served; whoever does so agrees to it."""
+        """Write the settings of a run, and record the user's consent to serve it."""
         table = self._asdict()
         table["keys"] = "" if self.keys is None else str(self.keys.resolve())
         files.write_atomically(run / SERVING, tomli_w.dumps(table).encode())
         plugin_consent.remember_served(run)
 
 
-def _checked(table: dict[str, Any]) -> Serving:
-    """Raises:
-    ValueError, MessageError: it is not what `write` writes.
+def _checked(table: dict[str, Any]) -> ServeSettings:
+    """Return the settings in a table.
+
+    Raises:
+        ValueError, MessageError: they are not valid.
     """
     kinds = {
         "host": str, "port": int, "keys": str, "local": int, "attached": bool, "wait": float,
@@ -71,9 +73,9 @@ def _checked(table: dict[str, Any]) -> Serving:
             raise ValueError(f"{name} is {table[name]!r:.40}")
     if not 0 <= table["port"] <= 65535:
         raise ValueError(f"port is {table['port']}")
-    # Clients on this machine are served to nobody else, so nobody is asked about them (`trust`).
+    # Local clients are served on loopback only, so no consent is needed (`plugin_consent`).
     alone = (table["host"], table["keys"], table["attached"]) == (HOST, "", False)
     if table["local"] < 0 or (table["local"] and not alone):
         raise ValueError(f"local is {table['local']}")
     check_federation(table["federation"])
-    return Serving(**table | {"keys": Path(table["keys"]) if table["keys"] else None})
+    return ServeSettings(**table | {"keys": Path(table["keys"]) if table["keys"] else None})
