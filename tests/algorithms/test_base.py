@@ -29,7 +29,7 @@ def test_every_algorithm_says_what_it_is(name):
 
 def test_the_papers_four_and_scaffold_are_there():
     assert set(ALGORITHMS) >= {"fedavg", "fedprox", "fmarl", "fedkl", "scaffold"}
-    with pytest.raises(UserError, match=r"no algorithm 'fedsgd'.*; there is: fedavg, fedkl"):
+    with pytest.raises(UserError, match=r"no algorithm 'fedsgd'.*; available: fedavg, fedkl"):
         ALGORITHMS["fedsgd"]
 
 

@@ -140,7 +140,7 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["train", "nope"], "there is no preset 'nope'; there is: acrobot"),
+        (["train", "nope"], "there is no preset 'nope'; available: acrobot"),
         (["train", "demo", "--algorithm", "nope"], "there is no algorithm 'nope'"),
         (["train", "demo", "--set", "learner.nope=1"], "learner.nope is not a setting"),
         (["train", "demo", "--set", "learner.steps=abc"], "learner.steps must be a whole number"),

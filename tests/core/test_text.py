@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkl.core.text import described, did_you_mean, digits, folder_name, last_words, short_keys
+from fedkl.core.text import described, did_you_mean, digits, folder_name, one_line, short_keys
 
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=5))
@@ -53,5 +53,5 @@ def test_no_number_is_rounded_to_nothing():
 
 
 def test_an_error_without_words_is_its_name():
-    assert last_words(KeyError()) == "KeyError"
-    assert last_words(ValueError("one\n\n  two")) == "ValueError: one two"
+    assert one_line(KeyError()) == "KeyError"
+    assert one_line(ValueError("one\n\n  two")) == "ValueError: one two"

@@ -82,7 +82,7 @@ def plain(value: Any) -> str:
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Settings by the last words of their names, as far as these tell them apart.
+    """Shorten settings to the last words of their names, as far as these tell them apart.
 
     Example:
         >>> short_keys(["learner.d_local", "world.name", "world.clients.gravity"])
@@ -97,7 +97,7 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
 
 
 def described(settings: Mapping[str, Any]) -> list[str]:
-    """Settings in a few letters each.
+    """Write settings in a few letters each.
 
     Example:
         >>> described({"learner.d_local": 0.02, "world.name": "pendulum"})
@@ -123,7 +123,7 @@ def folder_name(*parts: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Asks whether a known word was meant, in brackets; empty if none is like it.
+    """Ask in brackets for the known word that was meant; empty if none is like it.
 
     Example:
         >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("cart", ["demo", "cartpole"])
@@ -149,11 +149,11 @@ def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def last_words(error: BaseException) -> str:
-    """An error in one line, as it ends a traceback.
+def one_line(error: BaseException) -> str:
+    """Write an error in one line, as it ends a traceback.
 
     Example:
-        >>> last_words(ValueError("a\\nb"))
+        >>> one_line(ValueError("a\\nb"))
         'ValueError: a b'
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")

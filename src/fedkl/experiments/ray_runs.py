@@ -21,7 +21,7 @@ from rich.console import Console
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import STALLED, StalledError, UserError
 from fedkl.core.processes import take_cores
-from fedkl.core.text import last_words
+from fedkl.core.text import one_line
 from fedkl.experiments.workers import open_log
 from fedkl.io import compilation
 from fedkl.io.progress import RoundProgress
@@ -301,7 +301,7 @@ class Task:
             except BaseException as error:  # of a thread nobody would see it otherwise
                 traceback.print_exc(file=log)
                 # JAX prints notices below a traceback, and Ray's errors are one.
-                print(last_words(getattr(error, "cause", None) or error), file=log)
+                print(one_line(getattr(error, "cause", None) or error), file=log)
 
     def _train(self, log: TextIO) -> None:
         config = of_run(self._run)
