@@ -364,7 +364,7 @@ def counted(monkeypatch):
         return wrapped
 
     # The command reads a config again to show it, which is not training.
-    monkeypatch.setattr("fedkl.cli.federation.from_mapping", fedkl.config.config.from_mapping)
+    monkeypatch.setattr("fedkl.cli.progress.from_mapping", fedkl.config.config.from_mapping)
     from_mapping = counting("configs", fedkl.config.config.from_mapping)
     monkeypatch.setattr(fedkl.config.config, "from_mapping", from_mapping)
     monkeypatch.setattr(lifecycle, "from_mapping", from_mapping)

@@ -31,7 +31,8 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit: 0 done, 1 an unforeseen error, 2 the user can mend it, 3 stalled, 130
     interrupted."""
     console.open_streams()
-    options = parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parser(arguments).parse_args(arguments)
     if options.json or options.csv:
         console.leave_stdout_alone()
     try:

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.algorithms import ALGORITHMS
+        from fedkl.cli.parser import parser
         from fedkl.experiments.reproduce import EXPERIMENTS
 
     if find_spec("shtab") is None:
@@ -35,14 +36,15 @@ def run(options: argparse.Namespace) -> None:
         "algorithms": algorithms,
         "experiment": [*EXPERIMENTS],
     }
-    for action in _actions(options.parser):
+    top = parser()
+    for action in _actions(top):
         if action.type is Path:
             folder = action.metavar == "DIR"
             action.complete = shtab.DIRECTORY if folder else shtab.FILE  # type: ignore[attr-defined]
-        # Others can be given, too (a file, a plugin's): this parser has done its work.
+        # Others can be given, too (a file, a plugin's): this parser parses nothing.
         elif action.dest in names and action.choices is None:
             action.choices = names[action.dest]
-    console.out.print(shtab.complete(options.parser, options.shell), soft_wrap=True, end="")
+    console.out.print(shtab.complete(top, options.shell), soft_wrap=True, end="")
 
 
 def _actions(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -1,42 +1,18 @@
 """The parser of the command line: all commands, in the order in which `fedkl --help` shows them.
 
-A command's file has its arguments (`add_arguments`) beside what it does (`run`). All of these files
-are imported here, so they import what takes long, such as JAX, only inside of functions.
+A command's file has its arguments (`add_arguments`) beside what it does (`run`), and imports what
+takes long, such as JAX, only when it runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fedkl.cli import (
-    check,
-    compare,
-    completion,
-    console,
-    describe,
-    evaluate,
-    export,
-    heterogeneity,
-    join,
-    keys,
-    report,
-    reproduce,
-    resume,
-    serve,
-    show,
-    status,
-    theory,
-    train,
-    tune,
-    tune_d_global,
-)
-from fedkl.cli import (
-    list as list_,
-)
+from fedkl.cli import console
 from fedkl.core.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -44,50 +20,50 @@ if TYPE_CHECKING:
 else:
     _SubParsers = argparse._SubParsersAction
 
-COMMANDS: dict[str, tuple[ModuleType, str]] = {
-    "train": (train, "train one policy across the clients of a preset"),
-    "resume": (
-        resume,
-        "go on with a run, a comparison, a tuning or an experiment that was stopped",
-    ),
-    "evaluate": (evaluate, "evaluate a run's global policy on all clients"),
-    "export": (export, "write a run's policy to a file that needs no fedkl"),
-    "check": (check, "check everything in a run directory: what is wrong, what can be done"),
-    "heterogeneity": (heterogeneity, "measure how heterogeneous the clients of a run are"),
-    "compare": (compare, "train several algorithms and settings with several seeds, and report"),
-    "report": (report, "write the page, the figures and the table of runs"),
-    "tune": (tune, "choose an algorithm's settings from a grid, and write best.toml"),
-    "tune-d-global": (
-        tune_d_global,
-        "measure how far policies go without the global penalty, and write best.toml for fedkl",
-    ),
-    "reproduce": (reproduce, "experiments of the paper: train, draw the figure, judge the claims"),
-    "list": (list_, "the presets, algorithms, worlds and links of the server there are"),
-    "show": (show, "every setting of a preset, as a config file with explanations"),
-    "describe": (describe, "who differs in what: print and plot the clients of a preset"),
-    "completion": (completion, "print what lets a shell complete commands and options"),
-    "keys": (keys, "make the certificates and the clients' keys of a federation"),
-    "serve": (serve, "train with clients that join over a network"),
-    "status": (
-        status,
-        "how a federation over a network is doing: who is connected, who fails",
-    ),
-    "join": (join, "be a client of a federation over a network"),
-    "theory": (theory, "the paper's theory on finite MDPs, computed exactly"),
+COMMANDS: dict[str, str] = {
+    "train": "train one policy across the clients of a preset",
+    "resume": "go on with a run, a comparison, a tuning or an experiment that was stopped",
+    "evaluate": "evaluate a run's global policy on all clients",
+    "export": "write a run's policy to a file that needs no fedkl",
+    "check": "check everything in a run directory: what is wrong, what can be done",
+    "heterogeneity": "measure how heterogeneous the clients of a run are",
+    "compare": "train several algorithms and settings with several seeds, and report",
+    "report": "write the page, the figures and the table of runs",
+    "tune": "choose an algorithm's settings from a grid, and write best.toml",
+    "tune-d-global": "measure how far policies go without the global penalty, and write best.toml "
+    "for fedkl",
+    "reproduce": "experiments of the paper: train, draw the figure, judge the claims",
+    "list": "the presets, algorithms, worlds and links of the server there are",
+    "show": "every setting of a preset, as a config file with explanations",
+    "describe": "who differs in what: print and plot the clients of a preset",
+    "completion": "print what lets a shell complete commands and options",
+    "keys": "make the certificates and the clients' keys of a federation",
+    "serve": "train with clients that join over a network",
+    "status": "how a federation over a network is doing: who is connected, who fails",
+    "join": "be a client of a federation over a network",
+    "theory": "the paper's theory on finite MDPs, computed exactly",
 }
-"""Each command's file, and its line of help."""
+"""The line of help of each command, whose file has its name."""
 
 
-def parser() -> Parser:
-    """Make the parser of all commands."""
+def parser(arguments: Sequence[str] | None = None) -> Parser:
+    """Make the parser of a command line.
+
+    Args:
+        arguments: the command line, of which only the command that it names is imported; None: any
+            command line, so that all are.
+    """
     top = Parser(
         prog="fedkl", description="Federated reinforcement learning across worlds that differ."
     )
     top.add_argument("--version", action=_Version)
-    top.set_defaults(parser=top)
     commands = top.add_commands("command")
-    for name, (module, help) in COMMANDS.items():
-        module.add_arguments(commands.add(name, help, module.run))
+    for name, help in COMMANDS.items():
+        sub = commands.add(name, help)
+        if arguments is None or name in arguments[:1]:
+            module = import_module(f"fedkl.cli.{name.replace('-', '_')}")
+            sub.set_defaults(run_command=module.run)
+            module.add_arguments(sub)
     return top
 
 
@@ -186,10 +162,10 @@ class Parser(argparse.ArgumentParser):
 class Commands(_SubParsers):
     """The commands of a parser."""
 
-    def add(self, name: str, help: str, run: Callable[[argparse.Namespace], None]) -> Parser:
-        """Add a command that calls `run` with its options."""
+    def add(self, name: str, help: str) -> Parser:
+        """Add a command."""
         sub = self.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        sub.set_defaults(run_command=run, trains=False, reads=(), json=False, csv=False)
+        sub.set_defaults(trains=False, reads=(), json=False, csv=False)
         return sub
 
 

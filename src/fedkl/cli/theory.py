@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
     parser.description = "the paper's theory on finite MDPs, computed exactly"
     commands = parser.add_commands("theory_command")
 
-    sub = commands.add("verify", "check every claim on random families", run)
+    sub = commands.add("verify", "check every claim on random families")
     _add_families(sub, 2000)
     sub.add_argument(
         "--claim",
@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
     )
     common.add_formats(sub)
 
-    sub = commands.add("iterate", "run a tabular algorithm round by round", run)
+    sub = commands.add("iterate", "run a tabular algorithm round by round")
     sub.add_argument(
         "--algorithm",
         default="second-order-exact",
@@ -103,7 +103,7 @@ def add_arguments(parser: Parser) -> None:
     _add_seed(sub, "of a random family, and of who takes part")
     common.add_formats(sub)
 
-    sub = commands.add("report", "write a page with figures on all of it", run)
+    sub = commands.add("report", "write a page with figures on all of it")
     sub.add_argument("directory", type=Path, metavar="DIR", help="where the page goes")
     _add_families(sub, 1000)
 
