@@ -42,6 +42,7 @@ from fedkl.algorithms.base import ALGORITHMS  # noqa: E402
 from fedkl.core import plugins  # noqa: E402
 from fedkl.experiments import workers  # noqa: E402
 from fedkl.io import compilation  # noqa: E402
+from fedkl.network.ray.connection import Cluster, RaySettings, connected  # noqa: E402
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS  # noqa: E402
 from fedkl.server.selection.base import SELECTORS  # noqa: E402
 from fedkl.training.metrics import MetricsLog  # noqa: E402
@@ -84,6 +85,13 @@ def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts Python in a process of its own, which does not outlive the test."""
     with children() as start:
         yield start
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """One Ray for all tests of a process, which takes seconds to start: as without an address."""
+    with connected(RaySettings()) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def test_every_algorithm_says_what_it_is(name):
 
 def test_the_papers_four_and_scaffold_are_there():
     assert set(ALGORITHMS) >= {"fedavg", "fedprox", "fmarl", "fedkl", "scaffold"}
-    with pytest.raises(UserError, match=r"no algorithm 'fedsgd'.*; there is: fedavg, fedkl"):
+    with pytest.raises(UserError, match=r"no algorithm 'fedsgd'.*; available: fedavg, fedkl"):
         ALGORITHMS["fedsgd"]
 
 
@@ -80,18 +80,19 @@ def adds_nothing_else(algorithm, hand):
 
 
 def test_hooks_by_their_former_names_are_called_with_a_warning():
-    class Former(Algorithm):
-        name = "former"
-        summary = "for this test"
-
-        def own(self, policy):
-            return "kept"
-
-        def shared(self, policy):
-            return "broadcast"
-
     with pytest.warns(DeprecationWarning, match="_state` now") as warned:
-        register_algorithm(Former)
+
+        class Former(Algorithm):
+            name = "former"
+            summary = "for this test"
+
+            def own(self, policy):
+                return "kept"
+
+            def shared(self, policy):
+                return "broadcast"
+
+    register_algorithm(Former)
     assert [str(one.message) for one in warned] == [
         f"the hook `{old}` of {Former.__qualname__} is called `{new}` now"
         for old, new in (("own", "client_state"), ("shared", "server_state"))

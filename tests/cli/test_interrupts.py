@@ -13,7 +13,7 @@ def collected(phase, info):
     gc.callbacks.remove(collected)
     signal.raise_signal(signal.SIGINT)
 
-interrupts.hear()
+interrupts.install_sigint_handler()
 gc.callbacks.append(collected)
 try:
     gc.collect()
@@ -53,7 +53,7 @@ import threading, time
 from fedkl.cli import console, interrupts
 
 console.open_streams()
-interrupts.hear()
+interrupts.install_sigint_handler()
 threading.Thread(target=time.sleep, args=[600]).start()
 print("computing", flush=True)
 time.sleep(600)

@@ -1,4 +1,4 @@
-"""Serving as a user meets it: what is refused, what is waited for, what is left behind."""
+"""ServeSettings as a user meets it: what is refused, what is waited for, what is left behind."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ pytest.importorskip("flwr")
 
 from flwr.cli.build import build_fab_from_disk
 
-from fedkl.cli import network
+from fedkl.cli import network, serve
 from fedkl.cli.parser import parser
 from fedkl.config import config
 from fedkl.core.errors import UserError
@@ -86,7 +86,9 @@ def test_off_loopback_it_is_said_what_a_mean_trusts_and_what_is_suggested(
 
     def advice(host):
         told.clear()
-        network._check(ServeSettings(host, 9092, None, 0, False, 60.0, new_federation()), chosen)
+        network.check_servable(
+            ServeSettings(host, 9092, None, 0, False, 60.0, new_federation()), chosen
+        )
         return [line for line in told if "everybody who reaches the port" not in line]
 
     found = advice("192.0.2.1")
@@ -183,7 +185,7 @@ def test_every_client_needs_a_key(tmp_path, capsys):
 def test_a_federation_on_this_machine_has_as_many_clients_as_it_is_told(
     arguments, clients, per_round
 ):
-    chosen = network._config(options("demo", "--local", 2, *arguments))
+    chosen = serve._config(options("demo", "--local", 2, *arguments))
     assert chosen.federation.clients == clients
     assert chosen.federation.clients_per_round == per_round
 
@@ -223,7 +225,7 @@ def test_too_few_clients_end_it_with_code_3_after_a_while(tmp_path, capsys):
 @pytest.fixture
 def served(tmp_path):
     """A run that is served on this machine, before its first round."""
-    chosen = network._config(options("probe-point", "--local", 2, *TINY))
+    chosen = serve._config(options("probe-point", "--local", 2, *TINY))
     run = RunDirectory.create(tmp_path / "run", chosen.mapping())
     ServeSettings("127.0.0.1", 0, None, 2, False, 60.0, new_federation()).write(run.path)
     return run
@@ -252,8 +254,8 @@ def test_a_run_is_held_until_nothing_that_serves_it_is_left(tmp_path, monkeypatc
         yield
         look()
 
-    monkeypatch.setattr(network, "_serving_it", serving_it)
-    monkeypatch.setattr(network.lifecycle, "run_remaining", lambda *_: None)
+    monkeypatch.setattr(network, "connecting", serving_it)
+    monkeypatch.setattr(lifecycle, "run_remaining", lambda *_: None)
     run = tmp_path / "run"
     assert call(capsys, "serve", "probe-point", "--local", 2, "--run", run, *TINY)[0] == 0
     assert call(capsys, "resume", run)[0] == 0

@@ -66,7 +66,7 @@ def test_verify_fails_when_the_documentation_is_contradicted(capsys, monkeypatch
     from fedkl.tabular import verification
 
     claims = [dataclasses.replace(c, documented="holds") for c in verification.CLAIMS]
-    monkeypatch.setattr("fedkl.cli.theory.CLAIMS", claims)
+    monkeypatch.setattr("fedkl.tabular.claims.CLAIMS", claims)
     code, _, err = call(capsys, "verify", "--families", 20)
     assert code == 1
     assert "this contradicts docs/theory.md: " in err

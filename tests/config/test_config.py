@@ -108,7 +108,7 @@ def test_the_authors_variant_differs_where_their_code_did():
     ("settings", "sentence"),
     [
         ({"learner.foo": 1}, "learner.foo is not a setting; learner has: iterations"),
-        ({"foo": 1}, "foo is not a setting; there is: preset, seed"),
+        ({"foo": 1}, "foo is not a setting; available: preset, seed"),
         ({"learner.a.b": 1}, "learner.a.b is not a setting"),
         ({"federation.rounds": 0}, "federation.rounds must be at least 1, not 0"),
         ({"federation.rounds": 2.5}, "federation.rounds must be a whole number, not 2.5"),
@@ -127,7 +127,7 @@ def test_the_authors_variant_differs_where_their_code_did():
         ({"algorithm.distance": "L2"}, f"algorithm.distance must be one of {', '.join(DISTANCES)}"),
         ({"algorithm.mu": 1.0}, "algorithm.mu is not a setting; the algorithm fedkl has:"),
         ({"world.scenario": "mars"}, "world.scenario is not a setting; the world reacher has: c"),
-        ({"world.name": "mars"}, "world.name: there is no world 'mars'; there is: acrobot"),
+        ({"world.name": "mars"}, "world.name: there is no world 'mars'; available: acrobot"),
         ({"learner": 3}, "learner must be a table of settings, not 3"),
         ({"federation.clients": 2}, "federation.clients_per_round must be at most"),
         ({"seed": -1}, "seed must be at least 0, not -1"),

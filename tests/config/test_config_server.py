@@ -90,21 +90,21 @@ GROUPED = {"aggregation.reduce": "grouped"}
         ({"federation.max_empty_rounds": 0}, "federation.max_empty_rounds must be at least 1"),
         (
             {"aggregation.reduce": "nope"},
-            "aggregation.reduce: there is no reducer 'nope'; there is: geometric-median, grouped, "
+            "aggregation.reduce: there is no reducer 'nope'; available: geometric-median, grouped, "
             "krum, mean, median, multi-krum, trimmed-mean",
         ),
         (
             {"aggregation.each": ["nope"]},
-            "aggregation.each: there is no transform 'nope'; there is: clip",
+            "aggregation.each: there is no transform 'nope'; available: clip",
         ),
         (
             {"aggregation.step": "nope"},
-            "aggregation.step: there is no server step 'nope' (did you mean none?); there is: "
+            "aggregation.step: there is no server step 'nope' (did you mean none?); available: "
             "adam, none, sgd, yogi",
         ),
         (
             {"selection.name": "nope"},
-            "selection.name: there is no selector 'nope'; there is: alignment, potential, "
+            "selection.name: there is no selector 'nope'; available: alignment, potential, "
             "round-robin, uniform, weighted",
         ),
         ({"selection.name": 3}, "selection.name must say which selection"),

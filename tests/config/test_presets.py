@@ -12,9 +12,9 @@ def test_every_preset_has_a_line_about_it(name):
 
 
 def test_unknown_presets_and_algorithms_are_answered_with_those_there_are():
-    with pytest.raises(fedkl.UserError, match="there is no preset 'nope'; there is: acrobot"):
+    with pytest.raises(fedkl.UserError, match="there is no preset 'nope'; available: acrobot"):
         fedkl.preset("nope")
-    with pytest.raises(fedkl.UserError, match="there is no algorithm 'nope'; there is: fedavg"):
+    with pytest.raises(fedkl.UserError, match="there is no algorithm 'nope'; available: fedavg"):
         fedkl.preset("demo", algorithm="nope")
 
 

@@ -42,7 +42,7 @@ def test_names_come_in_alphabetical_order(shapes):
 def test_an_unknown_name_says_what_there_is(shapes):
     with pytest.raises(UserError) as error:
         shapes["triangle"]
-    assert str(error.value) == "there is no shape 'triangle'; there is: circle, square"
+    assert str(error.value) == "there is no shape 'triangle'; available: circle, square"
 
 
 def test_a_name_of_another_class_is_refused_with_both_homes(shapes):

@@ -106,7 +106,7 @@ def test_what_is_not_said_keeps_its_default():
 def test_at_the_top_level_a_field_is_named_alone():
     with pytest.raises(UserError, match=r"^trays must be a whole number"):
         build(Oven, {"trays": "x"}, "")
-    with pytest.raises(UserError, match=r"^colour is not a setting; there is: trays, heat"):
+    with pytest.raises(UserError, match=r"^colour is not a setting; available: trays, heat"):
         build(Oven, {"colour": "x"}, "")
 
 

@@ -293,11 +293,11 @@ class Telling(fedkl.Algorithm):
     summary: ClassVar[str] = "shares two numbers"
     grows: bool = False
 
-    def shared(self, policy):
+    def server_state(self, policy):
         return {"count": jnp.zeros((), jnp.int32), "sum": jnp.zeros(2)}
 
     def finish(self, ended):
-        return (), ended.shared
+        return (), ended.server_state
 
     def gather(self, shared, messages, clients):
         size = 3 if self.grows else 2

@@ -19,7 +19,7 @@ from fedkl.algorithms import ALGORITHMS
 from fedkl.clients.records import Trained
 from fedkl.engines import Failure
 from fedkl.server.loop import Federation
-from fedkl.training import lifecycle
+from fedkl.training import lifecycle, plugin_consent
 from fedkl.training.directory import RunDirectory
 
 OURS = sorted(name for name in ALGORITHMS if ALGORITHMS[name].__module__.startswith("fedkl."))
@@ -145,10 +145,12 @@ def test_a_run_stopped_after_a_round_goes_on_to_the_same_bits(tiny, tmp_path, al
     config = tiny(algorithm, federation__rounds=5, checkpoint__every=100, evaluation__every=2)
     whole = unbroken(config, tmp_path / "whole")
     rungs = lifecycle.create(config, tmp_path / "rungs")
+    said = []
     for until in (1, 3, 3, 2):
-        stopped = lifecycle.run_remaining(rungs, silent, loud, until=until)
+        stopped = lifecycle.run_remaining(rungs, silent, said.append, until=until)
         assert stopped.state.round == max(until, rungs.checkpoints.rounds()[-1])
         assert rungs.summary() is None
+    assert said == [f"{rungs.path} is at round 3 already, which is beyond round 2"]
     assert rungs.checkpoints.rounds()[-1] == 3
     lifecycle.run_remaining(rungs, silent, loud, until=5)
     assert rungs.summary()["rounds"] == 5
@@ -364,10 +366,10 @@ def counted(monkeypatch):
         return wrapped
 
     # The command reads a config again to show it, which is not training.
-    monkeypatch.setattr("fedkl.cli.federation.from_mapping", fedkl.config.config.from_mapping)
+    monkeypatch.setattr("fedkl.cli.progress.from_mapping", fedkl.config.config.from_mapping)
     from_mapping = counting("configs", fedkl.config.config.from_mapping)
     monkeypatch.setattr(fedkl.config.config, "from_mapping", from_mapping)
-    monkeypatch.setattr(lifecycle, "from_mapping", from_mapping)
+    monkeypatch.setattr(plugin_consent, "from_mapping", from_mapping)
     monkeypatch.setattr(Federation, "__init__", counting("federations", Federation.__init__))
     return counts
 

@@ -93,6 +93,18 @@ class Algorithm(eqx.Module):
         static=True,
     )
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Call hooks by their former names, too."""
+        super().__init_subclass__(**options)
+        for old, new in _FORMER.items():
+            if old in vars(cls):
+                warnings.warn(
+                    f"the hook `{old}` of {cls.__qualname__} is called `{new}` now",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                setattr(cls, new, vars(cls)[old])
+
     @property
     def needs_covariance(self) -> bool:
         """True if the statistics of observations are to hold their covariance (`products`)."""
@@ -187,14 +199,6 @@ def register_algorithm(cls: A) -> A:
     Raises:
         UserError: it has no name, or another's; or it has a method that nothing calls.
     """
-    for old, new in _FORMER.items():
-        if old in vars(cls):
-            warnings.warn(
-                f"the hook `{old}` of {cls.__qualname__} is called `{new}` now",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            setattr(cls, new, vars(cls)[old])
     hooks = [name for name in vars(Algorithm) if not name.startswith("_") and _method(name)]
     for name, value in vars(cls).items():
         ours = name.startswith("_") or hasattr(Algorithm, name) or isinstance(value, property)

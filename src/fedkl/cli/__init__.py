@@ -8,9 +8,9 @@ from fedkl.cli import interrupts
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command and exits; see `fedkl.cli.command`."""
+    """Run a command and exit; see `fedkl.cli.command`."""
     try:
-        # Here, because importing takes a while in which somebody may change their mind.
+        # Here, because importing takes a while in which Ctrl-C may be pressed.
         with interrupts.ending_at_once():
             from fedkl.cli.command import run
 

@@ -1,19 +1,25 @@
-"""The command that checks everything in a run directory."""
+"""`fedkl check`: check everything in a run directory."""
 
 from __future__ import annotations
 
 import argparse
 
-from fedkl.cli import console
+from fedkl.cli import common, console, interrupts
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
-from fedkl.training import plugin_consent
-from fedkl.training.comparison import runs_in
-from fedkl.training.directory import RunDirectory
-from fedkl.training.verify import check
 
 
-def check_(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_run(parser)
+    common.add_consent(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.training import plugin_consent, verify
+        from fedkl.training.comparison import runs_in
+        from fedkl.training.directory import RunDirectory
+
     path = options.run
     if not path.is_dir():
         raise UserError(f"there is no directory '{path}'")
@@ -23,7 +29,7 @@ def check_(options: argparse.Namespace) -> None:
         run = RunDirectory.open(one)
         if options.trust_plugins:
             plugin_consent.agree(one)
-        findings = check(run)
+        findings = verify.check(run)
         wrong += len(findings)
         for finding in findings:
             console.out.print(f"{finding.what}\n  what to do: {finding.remedy}", soft_wrap=True)

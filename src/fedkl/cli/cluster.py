@@ -1,4 +1,4 @@
-"""Whether a command works on Ray, and on which."""
+"""The Ray that the options of a command ask for, if any."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedkl.core.errors import UserError
 
-# Whoever does without Ray need not wait for it, nor have it: it is imported where it is asked for.
+# A command without Ray need not wait for it, nor have it: it is imported where it is asked for.
 if TYPE_CHECKING:
     from fedkl.config.config import Config
     from fedkl.engines import Engine
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def place(options: argparse.Namespace) -> Iterator[Place | None]:
-    """Where runs are trained side by side; None: in processes on this machine.
+    """Choose where runs are trained side by side; None: in processes on this machine.
 
     Raises:
         UserError: the options do not go together, or there is no such Ray.
@@ -39,7 +39,7 @@ def place(options: argparse.Namespace) -> Iterator[Place | None]:
 
 @contextlib.contextmanager
 def engine(options: argparse.Namespace) -> Iterator[EngineFor]:
-    """What makes the engine of a config: in this process, or on Ray.
+    """Choose what makes the engine of a config: in this process, or on Ray.
 
     Raises:
         UserError: the options do not go together, or there is no such Ray.
@@ -62,7 +62,7 @@ def engine(options: argparse.Namespace) -> Iterator[EngineFor]:
 
 
 def refuse(options: argparse.Namespace) -> None:
-    """For what has nothing to do with Ray.
+    """Refuse the options of Ray, for what has nothing to do with it.
 
     Raises:
         UserError: the options ask for it.
@@ -77,7 +77,7 @@ def refuse(options: argparse.Namespace) -> None:
 
 
 def _where(options: argparse.Namespace, actors: int | None = None) -> RaySettings | None:
-    """Which Ray the options ask for, if any."""
+    """Read from the options which Ray they ask for, if any."""
     if options.insecure_ray and not options.ray:
         raise UserError("--insecure-ray is for a cluster, whose address --ray gives")
     if actors is not None and options.ray is None:

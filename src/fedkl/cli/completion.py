@@ -1,6 +1,6 @@
-"""The command that prints what lets a shell complete commands, options and names.
+"""`fedkl completion`: print what lets a shell complete commands, options and names.
 
-The script is made once and holds everything: nothing of fedkl runs while somebody types.
+The script is made once and holds everything: nothing of fedkl runs while a user types.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedkl.algorithms import ALGORITHMS
-from fedkl.cli import console
-from fedkl.cli.parser import parser
+from fedkl.cli import console, interrupts
 from fedkl.config import presets
 from fedkl.core.errors import UserError
-from fedkl.experiments.reproduce import EXPERIMENTS
 
 
-def completion(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="which shell")
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.algorithms import ALGORITHMS
+        from fedkl.cli.parser import parser
+        from fedkl.experiments.reproduce import EXPERIMENTS
+
     if find_spec("shtab") is None:
         raise UserError("completion needs shtab; install it with `pip install -e '.[completion]'`")
     import shtab

@@ -1,4 +1,4 @@
-"""Where the commands print. `out` and `err` follow the streams that a command was started with."""
+"""The consoles of commands. `out` and `err` follow the streams that a command was started with."""
 
 from __future__ import annotations
 
@@ -32,36 +32,37 @@ talk = out
 
 
 def open_streams() -> None:
-    """Prints on the standard streams of this moment from now on."""
+    """Print on the standard streams of this moment from now on."""
     global out, err, talk
     out, err = _console(sys.stdout), _console(sys.stderr)
     talk = out
 
 
 def leave_stdout_alone() -> None:
-    """From now on stdout has only what was asked for."""
+    """Print on stdout only what was asked for from now on."""
     global talk
     talk = err
 
 
 def say(message: str) -> None:
-    """A line on stderr, in the name of the program."""
+    """Print a line on stderr, in the name of the program."""
     err.print(f"fedkl: {message}", soft_wrap=True)
 
 
 def log(message: str) -> None:
-    """A line on stderr with the time, for what goes on for days."""
+    """Print a line on stderr with the time, for what goes on for days."""
     say(f"{utc(time.time())} {message}")
 
 
 def warn(message: str) -> None:
-    """Says what is not as it should be."""
+    """Print a warning on stderr."""
     say(f"warning: {message}")
 
 
 def _console(stream: TextIO | None) -> Console:
-    """Plain text; colours and the width of a terminal are rich's, as are NO_COLOR and TERM."""
-    # A stream that whoever started us has closed is None.
+    """Make a console for plain text; colours and a terminal's width are rich's, as are NO_COLOR
+    and TERM."""
+    # A stream that was closed before we started is None.
     width = None
     if stream is None or not stream.isatty():
         columns = os.environ.get("COLUMNS", "")

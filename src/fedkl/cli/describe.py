@@ -1,21 +1,19 @@
-"""The command that shows the clients of a preset: who differs in what."""
+"""`fedkl describe`: print and plot the clients of a preset, and what they differ in."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fedkl.cli import console, output
-from fedkl.cli.options import settings_of
-from fedkl.config import config
+from fedkl.cli import common, console, interrupts, output
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
 from fedkl.io import tables
-from fedkl.training.directory import columns
-from fedkl.worlds import Reacher, SharedWorld, SoloWorld, World
-from fedkl.worlds.reacher_params import REACH
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedkl.config.config import Config
 
 _WIDTH = 80
 """Of the tables, at the most."""
@@ -23,13 +21,26 @@ _FIRST = 8
 """Clients in the table."""
 
 
-def describe(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_preset(parser)
+    common.add_seed(parser)
+    common.add_plot(parser)
+    common.add_formats(parser)
+    parser.set_defaults(rounds=None)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.config import config
+        from fedkl.training.directory import columns
+        from fedkl.worlds import SharedWorld
+
     if options.plot is not None:
         from fedkl.report.pictures import check_target
 
         check_target(options.plot)
     chosen = config.preset(
-        options.preset, seed=options.seed, set=settings_of(options), plugins=options.plugin
+        options.preset, seed=options.seed, set=common.settings_of(options), plugins=options.plugin
     )
     if options.plot is not None and isinstance(chosen.world, SharedWorld):
         raise UserError(
@@ -51,8 +62,10 @@ def describe(options: argparse.Namespace) -> None:
             console.out.print(f"\nfigure: {options.plot}", soft_wrap=True)
 
 
-def _facts(chosen: config.Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What there is to say, for machines."""
+def _facts(chosen: Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Collect all there is to say, for machines."""
+    from fedkl.training.directory import columns
+
     given, nominal = _given(chosen), _nominal(chosen)
     table = chosen.mapping()["world"].get("clients", {})
     return {
@@ -67,7 +80,7 @@ def _facts(chosen: config.Config, words: dict[str, np.ndarray]) -> dict[str, Any
                 "given_by": given.get(name),
                 "draw": table.get(given.get(name)),
                 "min": float(column.min()),
-                "mean": float(column.mean(dtype=np.float64)),
+                "mean": float(column.mean(dtype=float)),
                 "max": float(column.max()),
                 "values": [float(x) for x in column],
             }
@@ -77,8 +90,11 @@ def _facts(chosen: config.Config, words: dict[str, np.ndarray]) -> dict[str, Any
     }
 
 
-def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
-    """What there is to say, for people, in 80 columns."""
+def _show(chosen: Config, words: dict[str, np.ndarray]) -> None:
+    """Print what there is to say, for people, in 80 columns."""
+    from fedkl.training.directory import columns
+    from fedkl.worlds import SharedWorld, SoloWorld, World
+
     number, world = chosen.federation.clients, chosen.world
     label = chosen.preset or "config"
     called = world.name if label == world.title else world.title
@@ -106,7 +122,9 @@ def _show(chosen: config.Config, words: dict[str, np.ndarray]) -> None:
 
 
 def _together(table: dict[str, np.ndarray], nominal: dict[str, float]) -> dict[str, np.ndarray]:
-    """Entries of a vector that are the same for every client in one column, such as `low_0..8`."""
+    """Join entries of a vector that are the same for every client, such as `low_0..8`."""
+    import numpy as np
+
     result: dict[str, np.ndarray] = {}
     first = last = ""
     for name, column in table.items():
@@ -123,20 +141,20 @@ def _together(table: dict[str, np.ndarray], nominal: dict[str, float]) -> dict[s
     return result
 
 
-def _statistics(chosen: config.Config, table: dict[str, np.ndarray]) -> tables.Table:
+def _statistics(chosen: Config, table: dict[str, np.ndarray]) -> tables.Table:
     given, nominal = _given(chosen), _nominal(chosen)
     rows = []
     for name, column in table.items():
         one = name.partition("..")[0]
         known = _text(nominal[one]) if one in nominal else ""
-        numbers = (column.min(), column.mean(dtype=np.float64), column.max())
+        numbers = (column.min(), column.mean(dtype=float), column.max())
         rows.append((name, known, *map(_text, numbers), given.get(one, "the world")))
     return tables.Table(("parameter", "nominal", "min", "mean", "max", "given by"), rows, (0, 5))
 
 
 def _show_first(table: dict[str, np.ndarray], number: int) -> None:
-    """The first clients, with as many columns as fit."""
-    first = {"client": np.arange(min(number, _FIRST))} | {k: x[:_FIRST] for k, x in table.items()}
+    """Print the first clients, with as many columns as fit."""
+    first = {"client": range(min(number, _FIRST))} | {k: x[:_FIRST] for k, x in table.items()}
     used = -2
     shown: dict[str, list[str]] = {}
     left_out: list[str] = []
@@ -155,8 +173,12 @@ def _show_first(table: dict[str, np.ndarray], number: int) -> None:
         console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_width())
 
 
-def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, np.ndarray]) -> None:
+def _plot(options: argparse.Namespace, chosen: Config, words: dict[str, np.ndarray]) -> None:
+    import numpy as np
+
     from fedkl.report.clients import Clients, Field, write_figure
+    from fedkl.worlds import Reacher
+    from fedkl.worlds.reacher_params import REACH
 
     field, shown = None, dict(words)
     ends = chosen.world.box_ends if isinstance(chosen.world, Reacher) else ()
@@ -174,19 +196,30 @@ def _plot(options: argparse.Namespace, chosen: config.Config, words: dict[str, n
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
 
 
-def _vocabulary(chosen: config.Config) -> tuple[Any, ...]:
+def _vocabulary(chosen: Config) -> tuple[Any, ...]:
+    from fedkl.worlds import SoloWorld, World
+
     world = chosen.world
     return world.all_parameters if isinstance(world, World | SoloWorld) else ()
 
 
-def _nominal(chosen: config.Config) -> dict[str, float]:
-    """What each column is where nobody says otherwise."""
+def _nominal(chosen: Config) -> dict[str, float]:
+    """Find each column's value where the config gives none."""
+    import numpy as np
+
+    from fedkl.training.directory import columns
+
     nominal = {w.name: np.asarray(w.nominal, np.float64)[None] for w in _vocabulary(chosen)}
     return {name: float(column[0]) for name, column in columns(nominal).items()}
 
 
-def _given(chosen: config.Config) -> dict[str, str]:
-    """By which word of the table each column was given."""
+def _given(chosen: Config) -> dict[str, str]:
+    """Find the word of the table by which each column was given."""
+    import numpy as np
+
+    from fedkl.training.directory import columns
+    from fedkl.worlds import SoloWorld, World
+
     world = chosen.world
     if not isinstance(world, World | SoloWorld):
         return {}
@@ -199,8 +232,8 @@ def _given(chosen: config.Config) -> dict[str, str]:
     return result
 
 
-def _others(chosen: config.Config, words: dict[str, np.ndarray]) -> list[str]:
-    """What the world has beside that."""
+def _others(chosen: Config, words: dict[str, np.ndarray]) -> list[str]:
+    """List the words of the world that clients do not differ in."""
     taken = words.keys() | set(_given(chosen).values())
     return [word.name for word in _vocabulary(chosen) if word.name not in taken]
 

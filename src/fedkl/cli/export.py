@@ -1,16 +1,28 @@
-"""The command that writes a run's policy to a file; it does without JAX."""
+"""`fedkl export`: write a run's policy to a file that needs no fedkl. It does without JAX."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from fedkl.cli import console
-from fedkl.policies import export as exporting
-from fedkl.policies import load
+from fedkl.cli import common, console, interrupts
 
 
-def export(options: argparse.Namespace) -> None:
-    exporting.check_target(options.file)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_run(parser)
+    parser.add_argument("file", type=Path, metavar="FILE", help="FILE.onnx or FILE.npz")
+    parser.add_argument(
+        "--client", type=int, metavar="N", help="whose policy; default: all share it"
+    )
+    common.add_best(parser)
+    common.add_accept_changes(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.policies import export, load
+
+    export.check_target(options.file)
     policy = load(options.run, options.client, options.best, options.accept_changes)
-    exporting.export(policy, options.file)
+    export.export(policy, options.file)
     console.out.print(f"policy after round {policy.round}: {options.file}", soft_wrap=True)

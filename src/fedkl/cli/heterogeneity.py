@@ -1,30 +1,44 @@
-"""The command that measures how heterogeneous the clients of a run are."""
+"""`fedkl heterogeneity`: measure how heterogeneous the clients of a run are."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from fedkl.cli import console, output
-from fedkl.cli.federation import require_trust
-from fedkl.config.checks import check_basis
-from fedkl.config.config import Config, from_mapping
+from fedkl.cli import common, console, interrupts, output
 from fedkl.core.errors import UserError
-from fedkl.io import compilation, tables
-from fedkl.io.progress import RoundProgress
-from fedkl.server.heterogeneity import LevelRecord, rows
-from fedkl.server.loop import Federation
-from fedkl.training import lifecycle
-from fedkl.training.directory import RunDirectory
-from fedkl.training.records import require_sensible
+from fedkl.io import tables
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
+    from fedkl.server.heterogeneity import LevelRecord
+    from fedkl.server.loop import Federation
+    from fedkl.training.directory import RunDirectory
 
 _FIRST = 8
 """Clients in the table, from either end."""
 
 
-def heterogeneity(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_run(parser)
+    parser.add_argument(
+        "--round", type=int, metavar="R", help="as after round R; default: the last"
+    )
+    parser.add_argument(
+        "--trajectories", type=int, metavar="M", help="episodes of each client; default: its run's"
+    )
+    common.add_accept_changes(parser)
+    common.add_consent(parser)
+    common.add_plot(parser)
+    common.add_formats(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.io import compilation
+        from fedkl.server.heterogeneity import rows
+
     if options.plot is not None:
         from fedkl.report.pictures import check_target
 
@@ -57,9 +71,15 @@ def heterogeneity(options: argparse.Namespace) -> None:
 
 
 def _federation(options: argparse.Namespace) -> Federation:
-    """The run's federation as it was after the round that is asked for."""
+    """Restore the run's federation as it was after the round that is asked for."""
+    from fedkl.io.progress import RoundProgress
+    from fedkl.server.loop import Federation
+    from fedkl.training import lifecycle
+    from fedkl.training.directory import RunDirectory
+    from fedkl.training.records import require_sensible
+
     run = RunDirectory.open(options.run)
-    require_trust(run, options)
+    common.require_consent(run, options)
     config = _config(run, options)
     done = 0
     if finished := run.metrics.read():
@@ -81,6 +101,9 @@ def _federation(options: argparse.Namespace) -> Federation:
 
 
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
+    from fedkl.config.checks import check_basis
+    from fedkl.config.config import from_mapping
+
     mapping = run.config()
     config = from_mapping(mapping)
     check_basis(config.federation)  # before rounds are trained again
@@ -91,7 +114,9 @@ def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
 
 
 def _show(found: list[LevelRecord], title: str) -> None:
-    """A table of those who differ most and least, and what holds for all."""
+    """Print a table of those who differ most and least, and what holds for all."""
+    import numpy as np
+
     titles = ("client", "||DA||", "||DB||", "ratio", "G", "alignment")
     lines: list[tuple[str, ...]] = []
     ordered = sorted(found, key=lambda row: -row["learning_potential"])

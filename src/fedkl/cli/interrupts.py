@@ -1,4 +1,4 @@
-"""Ctrl-C: what it does while a command is imported, and what while it runs.
+"""Ctrl-C, while what a command needs is imported and while it runs.
 
 Nothing is imported at the top that takes time, because that is a time to press it.
 """
@@ -19,12 +19,12 @@ _PATIENCE = 1.0
 
 @contextlib.contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Ctrl-C inside the block ends the process with a sentence.
+    """Let Ctrl-C inside the block end the process with a sentence.
 
     For imports: an exception out of nowhere is lost in the callbacks that JAX has in the garbage
     collector, and spoils the modules of C extensions. Nothing is on disk yet, nothing is printed.
     """
-    if not _is_ours_to_hear():
+    if not _may_handle():
         yield
         return
 
@@ -40,11 +40,24 @@ def ending_at_once() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def hear() -> None:
-    """Ctrl-C ends the command as an exception does, which takes a moment, or as long as compiled
-    code computes, and then says so; the next one ends it at once, without a traceback of whatever
-    was being ended. What is on disk is whole at any time."""
-    if not _is_ours_to_hear():
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Import what a command needs inside the block, with which each command begins.
+
+    Ctrl-C ends the process at once inside of it, and as `install_sigint_handler` says after it.
+    """
+    with ending_at_once():
+        yield
+    install_sigint_handler()
+
+
+def install_sigint_handler() -> None:
+    """Let Ctrl-C end the command as an exception does, and the next one at once.
+
+    The first takes a moment, or as long as compiled code computes, and then says so; the next one
+    prints no traceback of what was being ended. What is on disk is whole at any time.
+    """
+    if not _may_handle():
         return
     from fedkl.cli import console
 
@@ -67,8 +80,8 @@ def hear() -> None:
     before = sys.unraisablehook
 
     def again(lost: sys.UnraisableHookArgs) -> None:
-        """Python throws away what is raised in some places: JAX has one in every collection of
-        garbage. What is lost there comes again, a moment later."""
+        """Raise again, a moment later, what Python throws away in some places: JAX has one in
+        every collection of garbage."""
         if lost.exc_type is not KeyboardInterrupt:
             return before(lost)
         # By the kernel, which interrupts also what waits by then.
@@ -79,8 +92,8 @@ def hear() -> None:
     sys.unraisablehook = again
 
 
-def _is_ours_to_hear() -> bool:
-    """Only the main thread may; and it may be ignored, as in the background, or be somebody
-    else's."""
+def _may_handle() -> bool:
+    """True in the main thread, if Ctrl-C is neither ignored, as in the background, nor handled by
+    another program's handler."""
     main = threading.current_thread() is threading.main_thread()
     return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,4 +1,4 @@
-"""The command that makes this machine a client of a federation."""
+"""`fedkl join`: make this machine a client of a federation over a network."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from fedkl.cli import console
+from fedkl.cli import common, console, interrupts
 from fedkl.core.errors import UserError
-from fedkl.core.processes import be_deaf
-from fedkl.network import checks, client_process, status
-from fedkl.network.client_process import Place
-from fedkl.network.flower.supernode import SuperNode
-from fedkl.network.flower.supervisor import Supervisor
-from fedkl.network.preflight import try_files
-from fedkl.network.sockets import NoAnswerError
+from fedkl.core.processes import ignore_signals
+
+if TYPE_CHECKING:
+    from fedkl.network.client_process import Place
+    from fedkl.network.flower.supernode import SuperNode
 
 T = TypeVar("T")
 
@@ -33,8 +31,43 @@ AGAIN = 2.0
 """Seconds between two looks for a server that is not there yet."""
 
 
-def join(options: argparse.Namespace) -> None:
-    """Answers what a server asks, until it is told to end."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("address", metavar="HOST:PORT", help="of the server")
+    parser.add_argument("--client", type=int, required=True, metavar="N", help="its number, from 0")
+    parser.add_argument(
+        "--keys",
+        type=Path,
+        metavar="DIR",
+        help="with ca.crt and client-N.key of `fedkl keys`; default: none",
+    )
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="what the client keeps; default: fedkl-client-N"
+    )
+    parser.add_argument(
+        "--wait", type=float, default=300.0, metavar="S", help="seconds to wait for the server"
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="end when the server's run is over; otherwise the client waits for the next one",
+    )
+    parser.add_argument(
+        "--params",
+        type=Path,
+        metavar="FILE.toml",
+        help="its own [world], which never leaves this machine; default: what the server says",
+    )
+    common.add_plugins(parser)
+    common.add_insecure_network(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.network import checks
+        from fedkl.network.client_process import Place
+        from fedkl.network.flower.supernode import SuperNode
+        from fedkl.network.preflight import try_files
+
     if find_spec("flwr") is None:
         raise UserError("a network needs Flower; install it with `pip install -e '.[flower]'`")
     host, port = checks.parse_address(options.address)
@@ -60,11 +93,13 @@ def _waited(options: argparse.Namespace, look: Callable[[], T]) -> T:
     Raises:
         UserError: it does not come in time, or something is wrong that does not pass.
     """
+    from fedkl.network.checks import NotThereError
+
     end, said = time.monotonic() + options.wait, False
     while True:
         try:
             return look()
-        except checks.NotThereError as error:
+        except NotThereError as error:
             if time.monotonic() + AGAIN > end:
                 raise
             if not said:
@@ -74,7 +109,9 @@ def _waited(options: argparse.Namespace, look: Callable[[], T]) -> T:
 
 
 def _keys(options: argparse.Namespace, host: str, port: int) -> tuple[Path | None, Path | None]:
-    """The authority's certificate and the client's key, both of use there."""
+    """Find the authority's certificate and the client's key, both of use there."""
+    from fedkl.network import checks
+
     if options.insecure_network:
         if options.keys is not None:
             raise UserError("--insecure-network uses no keys: give either that or --keys")
@@ -88,8 +125,12 @@ def _keys(options: argparse.Namespace, host: str, port: int) -> tuple[Path | Non
 
 
 def _serve(node: SuperNode, once: bool) -> None:
-    """Keeps the client connected until a signal comes, or, where it is wanted once, the run is
+    """Keep the client connected until a signal comes, or, where it is wanted once, the run is
     over."""
+    from fedkl.network import client_process, status
+    from fedkl.network.flower.supervisor import Supervisor
+    from fedkl.network.sockets import NoAnswerError
+
     place = node.place
     client = place.client
     supervisor = Supervisor(node, lambda line: console.log(f"client {client}: {line}"))
@@ -104,17 +145,19 @@ def _serve(node: SuperNode, once: bool) -> None:
     except NoAnswerError as error:
         raise UserError(str(error)) from error
     finally:
-        be_deaf()
+        ignore_signals()
         node.stop()
 
 
 @contextlib.contextmanager
 def _alone(place: Place) -> Iterator[None]:
-    """Keeps others from the same folder, as long as this process lives.
+    """Keep others from the same folder, as long as this process lives.
 
     Raises:
         UserError: there is another one, or the folder cannot be used.
     """
+    from fedkl.network import client_process
+
     client_process.private_folder(place.folder)
     descriptor = os.open(place.folder / "join.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,18 +1,35 @@
-"""The command that makes a federation's keys."""
+"""`fedkl keys`: make the certificates and the clients' keys of a federation."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from fedkl.cli import console
-from fedkl.network import keys as making
+from fedkl.cli import console, interrupts
 
 
-def keys(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="where they are kept")
+    parser.add_argument("--clients", type=int, required=True, metavar="N", help="how many in all")
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name or an address that clients know the server by; may be repeated",
+    )
+    parser.add_argument(
+        "--days", type=int, default=365, metavar="D", help="that the server's certificate holds"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.network import keys
+
     folder: Path = options.directory
     before = _names(folder)
-    making.make(folder, options.clients, options.host, options.days)
+    keys.make(folder, options.clients, options.host, options.days)
     made = sorted(_names(folder) - before)
     if not made:
         console.out.print(f"all keys are in {folder} already", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What commands print for machines: JSON or CSV on stdout, and nothing else there."""
+"""The output for machines: JSON or CSV on stdout, and nothing else there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedkl.io import strict_json
 def answered(
     options: argparse.Namespace, record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Prints for a machine, if --json or --csv ask for it.
+    """Print for a machine, if --json or --csv ask for it.
 
     Args:
         options: of the command.
@@ -23,7 +23,7 @@ def answered(
         rows: the table alone, for CSV; the first has every column.
 
     Returns:
-        Whether that was all; False: a person is waiting.
+        True if that was all; False: a person is waiting.
     """
     if options.json:
         console.out.print(strict_json.encode(record).decode(), soft_wrap=True)
@@ -33,7 +33,7 @@ def answered(
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV with a header; what is not known is empty, and lists are JSON.
+    """Write rows as CSV with a header; what is not known is empty, and lists are JSON.
 
     Example:
         >>> print(as_csv([{"client": 0, "return": None, "sizes": [1, 2]}]), end="")

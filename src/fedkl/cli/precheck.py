@@ -1,4 +1,4 @@
-"""Check names and paths before the command is imported, and JAX with it: that takes seconds.
+"""The check of names and paths before a command imports JAX, which takes seconds.
 
 What is refused here the command would refuse, too; it checks all the rest.
 """
@@ -41,14 +41,14 @@ def check(options: argparse.Namespace) -> None:
 
 
 def algorithms() -> list[str]:
-    """The names of the package's own algorithms: those of their files."""
+    """List the names of the package's own algorithms: those of their files."""
     files = (resources.files("fedkl") / "algorithms").iterdir()
     stems = [file.name.removesuffix(".py") for file in files if file.name.endswith(".py")]
     return sorted(stem.replace("_", "-") for stem in stems if stem not in _NOT_AN_ALGORITHM)
 
 
 def experiments() -> list[str]:
-    """The names of the paper's experiments."""
+    """List the names of the paper's experiments."""
     table = resources.files("fedkl") / "experiments" / "reproduce" / "experiments.toml"
     return [*strict_toml.parse(table.read_text(encoding="utf-8"))]
 

@@ -1,33 +1,65 @@
-"""The command that repeats the paper's experiments, and makes the page about them."""
+"""`fedkl reproduce`: repeat the paper's experiments, and write the page about them."""
 
 from __future__ import annotations
 
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedkl.cli import cluster, console, output
-from fedkl.cli.options import settings_of
+from fedkl.cli import cluster, common, console, interrupts, output
 from fedkl.cli.precheck import REPORT
-from fedkl.cli.several import with_bar
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
-from fedkl.experiments.reproduce import EXPERIMENTS
-from fedkl.experiments.reproduce.page import PAGE, add_runs, write_page
-from fedkl.experiments.reproduce.plan import (
-    Plan,
-    add_missing,
-    create,
-    is_reproduction,
-    read_plan,
-    run_remaining,
-)
-from fedkl.experiments.reproduce.text import finding_text
-from fedkl.experiments.workers import Place
-from fedkl.report.pictures import require_matplotlib
+
+if TYPE_CHECKING:
+    from fedkl.experiments.workers import Place
 
 
-def reproduce(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "experiment",
+        metavar="NAME",
+        help="an experiment (see `fedkl list`); all: every one; report: write the page about those "
+        "whose results there are",
+    )
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="DIR",
+        help="where runs are kept; of report, whose finished runs are added (default: nobody's)",
+    )
+    parser.add_argument("--quick", action="store_true", help="minutes: fewer rounds, one seed")
+    parser.add_argument(
+        "--missing", action="store_true", help="train only what --results has no table of"
+    )
+    common.add_jobs(parser)
+    parser.add_argument("--seeds", type=int, metavar="N", help="at the most; default: the table's")
+    common.add_rounds(parser, "default: the experiment's own")
+    common.add_settings(parser)
+    common.add_ray(parser, "every run is a task")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="the tables of finished runs, to which report adds those of --run",
+    )
+    parser.add_argument(
+        "--commit", default="", metavar="HASH", help="report: of the code that trained --run"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs"), metavar="DIR", help="report: where the page goes"
+    )
+    common.add_formats(parser)
+    parser.set_defaults(trains=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.experiments.reproduce import plan as planning
+        from fedkl.report.pictures import require_matplotlib
+
     require_matplotlib()
     if options.experiment == REPORT:
         return _report(options)
@@ -36,28 +68,35 @@ def reproduce(options: argparse.Namespace) -> None:
     for name in ("seeds", "rounds", "jobs"):
         if (given := getattr(options, name)) is not None and given < 1:
             raise UserError(f"--{name} must be at least 1, not {given}")
-    plan = Plan(
+    plan = planning.Plan(
         options.experiment,
         options.jobs,
         options.quick,
         options.seeds or 0,
         options.rounds or 0,
-        settings_of(argparse.Namespace(set=options.set, rounds=None)),
+        common.settings_of(argparse.Namespace(set=options.set, rounds=None)),
     )
     if options.missing:
         plan = plan.without_known(options.results)
     with cluster.place(options) as place:
-        create(options.run, plan)
+        planning.create(options.run, plan)
         _run_remaining(options.run, place, options)
 
 
 def resume_reproduction(path: Path, place: Place | None) -> None:
     """Resume experiments, and say what came out."""
+    from fedkl.experiments.reproduce.plan import add_missing, read_plan
+
     add_missing(path, read_plan(path))
     _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
 
 
 def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace) -> None:
+    from fedkl.cli.progress import with_bar
+    from fedkl.experiments.reproduce import EXPERIMENTS
+    from fedkl.experiments.reproduce.plan import read_plan, run_remaining
+    from fedkl.experiments.reproduce.text import finding_text
+
     plan = read_plan(path)
     runs = plan.runs(path)
     rounds = sum(run.case.rounds for run in runs)
@@ -89,7 +128,10 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
 
 
 def _report(options: argparse.Namespace) -> None:
-    """Adds the finished runs of a directory to the results, if one is given; writes the page."""
+    """Add the finished runs of a directory to the results, if one is given; write the page."""
+    from fedkl.experiments.reproduce.page import PAGE, add_runs, write_page
+    from fedkl.experiments.reproduce.plan import is_reproduction, read_plan
+
     if options.run is not None:
         if not is_reproduction(options.run):
             raise UserError(f"{options.run} holds no experiments: it has no reproduce.toml")

@@ -1,4 +1,4 @@
-"""The command that shows every setting of a preset, as a config file that can be used."""
+"""`fedkl show`: show every setting of a preset, as a config file that can be used."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ import dataclasses
 import math
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedkl.cli import console, output
-from fedkl.cli.options import settings_of
-from fedkl.config import config
+from fedkl.cli import common, console, interrupts, output
 from fedkl.core.settings import spelled
 from fedkl.io.strict_toml import inline, key_text
-from fedkl.server.aggregation.settings import LinkNames
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
 
 
-def show(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_config(parser)
+    common.add_algorithm(parser)
+    common.add_seed(parser)
+    common.add_formats(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.config import config
+
+    settings = common.settings_of(options)
     chosen = config.preset(
-        options.preset, options.algorithm, options.seed, settings_of(options), options.plugin
+        options.preset, options.algorithm, options.seed, settings, options.plugin
     )
     mapping = chosen.mapping()
     helps = dict(_helps(chosen))
@@ -33,7 +44,7 @@ def show(options: argparse.Namespace) -> None:
 
 
 def _for_json(value: Any) -> Any:
-    """JSON has no word for infinity, and null would be none."""
+    """Spell infinity out: JSON has no word for it, and null would be none."""
     if isinstance(value, Mapping):
         return {key: _for_json(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -42,7 +53,7 @@ def _for_json(value: Any) -> Any:
 
 
 def _lines(mapping: Mapping[str, Any], helps: Mapping[str, str]) -> Iterator[str]:
-    """The config as TOML, a comment above each setting."""
+    """Write the config as TOML, a comment above each setting."""
     tables = {key: value for key, value in mapping.items() if isinstance(value, Mapping)}
     top = {key: value for key, value in mapping.items() if key not in tables}
     for name, table in ({"": top} | tables).items():
@@ -62,9 +73,12 @@ def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _helps(chosen: config.Config) -> Iterator[tuple[str, str]]:
-    """Each setting, and what it is."""
-    yield from _of("", config.TopLevel)
+def _helps(chosen: Config) -> Iterator[tuple[str, str]]:
+    """Pair each setting with its explanation."""
+    from fedkl.config.config import TopLevel
+    from fedkl.server.aggregation.settings import LinkNames
+
+    yield from _of("", TopLevel)
     for field in dataclasses.fields(chosen):
         group = getattr(chosen, field.name)
         if hasattr(group, "name"):
@@ -84,7 +98,7 @@ def _of(prefix: str, group: Any) -> Iterator[tuple[str, str]]:
 
 
 def _limits(metadata: Mapping[str, Any]) -> str:
-    """What a value may be, in brackets."""
+    """Write the limits of a value in brackets."""
     limits = metadata["limits"]
     if choices := limits["choices"]:
         return f" ({', '.join(choices)})"

@@ -1,4 +1,4 @@
-"""The command that says how a federation over a network is doing."""
+"""`fedkl status`: say how a federation over a network, or a client of it, is doing."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import math
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedkl.cli import console, output
+from fedkl.cli import common, console, interrupts, output
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted, printable, utc
 from fedkl.io import tables
-from fedkl.io.progress import duration
 from fedkl.io.tables import Table
 from fedkl.network import status
 from fedkl.network.status import JoinStatus, ServeStatus
-from fedkl.training.directory import RunDirectory, is_served
+
+if TYPE_CHECKING:
+    from fedkl.training.directory import RunDirectory
 
 
 class Progress(NamedTuple):
@@ -34,8 +35,34 @@ class Progress(NamedTuple):
     finished: bool
 
 
-def status_(options: argparse.Namespace) -> None:
-    """Says how a run that is served, or a client, is doing."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="a run, or what `fedkl join --state` keeps"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="end with code 2 if it is not served or connected, for a health check",
+    )
+    parser.add_argument(
+        "--max-age",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="seconds after which what was last heard of it is too old for --check",
+    )
+    parser.add_argument(
+        "--prometheus",
+        action="store_true",
+        help="print it for the textfile collector of Prometheus' node_exporter",
+    )
+    common.add_formats(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.training.directory import RunDirectory, is_served
+
     if not 0 < options.max_age < math.inf:
         raise UserError(f"--max-age must be a number of seconds above 0, not {options.max_age:g}")
     path = options.directory
@@ -70,7 +97,7 @@ def _progress(run: RunDirectory) -> Progress:
 def _require_served(
     options: argparse.Namespace, progress: Progress, served: ServeStatus | None
 ) -> None:
-    """Sees to it that a run is finished, or looked after.
+    """Require that a run is finished, or served.
 
     Raises:
         UserError: it is neither.
@@ -83,6 +110,8 @@ def _require_served(
 
 
 def _require_recent(options: argparse.Namespace, at: float) -> None:
+    from fedkl.io.progress import duration
+
     if (age := time.time() - at) > options.max_age:
         raise UserError(
             f"{options.directory} was last heard of {duration(age)} ago, more than --max-age "
@@ -91,7 +120,7 @@ def _require_recent(options: argparse.Namespace, at: float) -> None:
 
 
 def _client(options: argparse.Namespace, joined: JoinStatus) -> None:
-    """Says how a client is doing."""
+    """Print how a client is doing."""
     there = joined.connected and status.runs(joined.process)
     if options.check:
         if not status.runs(joined.process):
@@ -130,7 +159,7 @@ def _record(progress: Progress, served: ServeStatus | None) -> dict[str, Any]:
 
 
 def _rows(progress: Progress, served: ServeStatus | None) -> list[dict[str, Any]]:
-    """A row for each client that the server has met or left out."""
+    """Make a row for each client that the server has met or left out."""
     there = served is not None and status.runs(served.process)
     known = {} if served is None else {one.client: one for one in served.clients}
     rows = []
@@ -144,6 +173,8 @@ def _rows(progress: Progress, served: ServeStatus | None) -> list[dict[str, Any]
 def _show(
     path: Path, progress: Progress, served: ServeStatus | None, rows: list[dict[str, Any]]
 ) -> None:
+    from fedkl.io.progress import duration
+
     state = "finished" if progress.finished else "nobody serves it"
     if served is not None and status.runs(served.process):
         state = f"served by process {served.process} since {utc(served.since)}"
@@ -180,7 +211,7 @@ def _show(
 
 
 def exposition(progress: Progress, served: ServeStatus | None) -> str:
-    """The state of a run as Prometheus reads it, one gauge or counter after the other."""
+    """Write the state of a run as Prometheus reads it, one gauge or counter after the other."""
     there = served is not None and status.runs(served.process)
     rows = _rows(progress, served)
     text = [
@@ -224,7 +255,7 @@ def exposition(progress: Progress, served: ServeStatus | None) -> str:
 
 
 def _sample(name: str, value: float | None, what: str) -> str:
-    """One gauge; nothing where it is not known."""
+    """Write one gauge; nothing where it is not known."""
     if value is None:
         return ""
     return f"# HELP {name} {what}\n# TYPE {name} gauge\n{name} {_number(value)}\n"

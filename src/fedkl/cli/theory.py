@@ -1,27 +1,28 @@
-"""The commands about theory: `fedkl theory verify`, `iterate` and `report`. They need no JAX."""
+"""`fedkl theory`: verify the paper's theory on finite MDPs, iterate, and report, without JAX."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fedkl.cli import console, output
+from fedkl.cli import common, console, interrupts, output
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted, did_you_mean
 from fedkl.io import tables
-from fedkl.io.progress import bar
-from fedkl.tabular import Family, families, load, optimum, verification
-from fedkl.tabular.claims import CLAIMS, Claim
-from fedkl.tabular.iteration import ALGORITHMS, Trajectory
-from fedkl.tabular.iteration import iterate as run_rounds
-from fedkl.tabular.selection import draw_participants
-from fedkl.tabular.validation import FloatArray
-from fedkl.tabular.verification import Result
+
+if TYPE_CHECKING:
+    from fedkl.cli.parser import Parser
+    from fedkl.tabular import Family
+    from fedkl.tabular.claims import Claim
+    from fedkl.tabular.iteration import Trajectory
+    from fedkl.tabular.optimum import Optimum
+    from fedkl.tabular.validation import FloatArray
+    from fedkl.tabular.verification import Result
 
 # Which options of `iterate` each kind of family takes, and what they are if not given.
 _FAMILIES: dict[str, dict[str, Any]] = {
@@ -42,7 +43,89 @@ _FAMILIES: dict[str, dict[str, Any]] = {
 _ONE_STEP_FOR_ALL = ("second-order-exact", "line-search")
 
 
-def verify(options: argparse.Namespace) -> None:
+def add_arguments(parser: Parser) -> None:
+    parser.description = "the paper's theory on finite MDPs, computed exactly"
+    commands = parser.add_commands("theory_command")
+
+    sub = commands.add("verify", "check every claim on random families")
+    _add_families(sub, 2000)
+    sub.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this, such as theorem-1; may be repeated; default: all, whose names "
+        "`fedkl theory verify --families 1` prints",
+    )
+    sub.add_argument(
+        "--family",
+        metavar="FILE.npz",
+        help="check on this family, drawing only policies and steps, --families times; default: "
+        "random families",
+    )
+    common.add_formats(sub)
+
+    sub = commands.add("iterate", "run a tabular algorithm round by round")
+    sub.add_argument(
+        "--algorithm",
+        default="second-order-exact",
+        metavar="NAME",
+        help="paper, second-order, second-order-exact (the default), common-radius, line-search, "
+        "anchored, own-states, qavg or pavg",
+    )
+    sub.add_argument("--rounds", type=int, default=100, metavar="R", help="how many")
+    sub.add_argument(
+        "--family", default="random", metavar="WHICH", help="random, grid, chain or FILE.npz"
+    )
+    sub.add_argument("--gamma", type=float, metavar="G", help="the discount; default: 0.9")
+    sub.add_argument(
+        "--heterogeneity",
+        metavar="WHAT",
+        help="of a random family: none, mu, P, R or all; default: all",
+    )
+    sub.add_argument(
+        "--level", type=float, metavar="L", help="of heterogeneity, 0 to 1; default: 1"
+    )
+    sub.add_argument("--agents", type=int, metavar="N", help="how many; default: 5")
+    sub.add_argument(
+        "--states",
+        type=int,
+        metavar="N",
+        help="of a random family or a chain; default: 10 of a random family, 6 of a chain",
+    )
+    sub.add_argument("--actions", type=int, metavar="N", help="of a random family; default: 4")
+    sub.add_argument(
+        "--concentration", type=float, metavar="C", help="of random transitions; default: 1"
+    )
+    sub.add_argument(
+        "--participants", type=int, metavar="K", help="agents drawn in each round; default: all"
+    )
+    _add_seed(sub, "of a random family, and of who takes part")
+    common.add_formats(sub)
+
+    sub = commands.add("report", "write a page with figures on all of it")
+    sub.add_argument("directory", type=Path, metavar="DIR", help="where the page goes")
+    _add_families(sub, 1000)
+
+
+def _add_seed(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help=help)
+
+
+def _add_families(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument("--families", type=int, default=default, metavar="N", help="how many")
+    _add_seed(parser, "of the first family")
+
+
+def run(options: argparse.Namespace) -> None:
+    {"verify": _verify, "iterate": _iterate, "report": _report}[options.theory_command](options)
+
+
+def _verify(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.io.progress import bar
+        from fedkl.tabular import verification
+
     claims = _claims(options.claim)
     family = None if options.family is None else _one_family(options.family)
     with bar(console.err, "families", options.families) as show:
@@ -61,11 +144,16 @@ def verify(options: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def iterate(options: argparse.Namespace) -> None:
+def _iterate(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.tabular import optimum
+        from fedkl.tabular.iteration import ALGORITHMS, iterate
+        from fedkl.tabular.selection import draw_participants
+
     if options.algorithm not in ALGORITHMS:
         hint = did_you_mean(options.algorithm, ALGORITHMS)
-        there_is = ", ".join(ALGORITHMS)
-        raise UserError(f"--algorithm must be one of {there_is}, not {options.algorithm}{hint}")
+        available = ", ".join(ALGORITHMS)
+        raise UserError(f"--algorithm must be one of {available}, not {options.algorithm}{hint}")
     family, settings = _family(options)
     weights = None
     if options.participants is not None:
@@ -74,7 +162,7 @@ def iterate(options: argparse.Namespace) -> None:
                 f"{options.algorithm} makes one step for all agents: --participants has no meaning"
             )
         weights = draw_participants(family, options.participants, options.seed)
-    path = run_rounds(family, options.algorithm, options.rounds, weights=weights)
+    path = iterate(family, options.algorithm, options.rounds, weights=weights)
     best = optimum.search(family)
     share = best.share(path.returns[0], path.returns)
     record = {
@@ -96,8 +184,9 @@ def iterate(options: argparse.Namespace) -> None:
         _print_rounds(options.algorithm, path, share, best)
 
 
-def report(options: argparse.Namespace) -> None:
-    from fedkl.report.theory import write_theory_report
+def _report(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.report.theory import write_theory_report
 
     page = write_theory_report(
         options.directory,
@@ -109,7 +198,9 @@ def report(options: argparse.Namespace) -> None:
 
 
 def _family(options: argparse.Namespace) -> tuple[Family, dict[str, Any]]:
-    """The family that `iterate` runs on, and what it was made with."""
+    """Make the family that `iterate` runs on, and tell what it was made with."""
+    from fedkl.tabular import families
+
     kind = options.family if options.family in _FAMILIES else "file"
     settings = dict(_FAMILIES[kind])
     for name in _FAMILIES["random"]:
@@ -132,6 +223,8 @@ def _family(options: argparse.Namespace) -> tuple[Family, dict[str, Any]]:
 
 
 def _one_family(path: str) -> Family:
+    from fedkl.tabular import load
+
     family = load(path)
     if family.batch:
         raise UserError(f"{path} holds a batch of families; one is needed")
@@ -139,6 +232,8 @@ def _one_family(path: str) -> Family:
 
 
 def _claims(names: Sequence[str]) -> Sequence[Claim]:
+    from fedkl.tabular.claims import CLAIMS
+
     known = {claim.name: claim for claim in CLAIMS}
     for name in names:
         if name not in known:
@@ -178,16 +273,14 @@ def _remark(result: Result) -> str:
     return f" (promises {result.promised / result.asked:.0%})" if result.promised else ""
 
 
-def _print_rounds(
-    algorithm: str, path: Trajectory, share: FloatArray, best: optimum.Optimum
-) -> None:
+def _print_rounds(algorithm: str, path: Trajectory, share: FloatArray, best: Optimum) -> None:
     rounds = len(path.returns) - 1
     lines = []
     for index in _shown(rounds):
         cells = [str(index), f"{path.returns[index]:.5f}", f"{share[index]:.3f}", "", "", ""]
         if index:
             promised = path.guarantees[index - 1]
-            guarantee = "nothing" if np.isnan(promised) else f"{promised:.3g}"
+            guarantee = "nothing" if math.isnan(promised) else f"{promised:.3g}"
             moved = f"{path.moved[index - 1]:.0%}"
             cells[3:] = [guarantee, moved, f"{path.tv_max[index - 1]:.4f}"]
         lines.append(cells)
@@ -204,7 +297,7 @@ def _print_rounds(
 
 
 def _rows(path: Trajectory, share: FloatArray) -> list[dict[str, Any]]:
-    """What each round came to, for machines."""
+    """Make a row for each round, for machines."""
     rows = []
     for index, (reached, part) in enumerate(zip(path.returns, share, strict=True)):
         after = {
@@ -214,13 +307,13 @@ def _rows(path: Trajectory, share: FloatArray) -> list[dict[str, Any]]:
         }
         row: dict[str, Any] = {"round": index, "return": float(reached), "share": float(part)}
         for name, values in after.items():
-            known = index > 0 and not np.isnan(values[index - 1])
+            known = index > 0 and not math.isnan(values[index - 1])
             row[name] = float(values[index - 1]) if known else None
         rows.append(row)
     return rows
 
 
 def _shown(rounds: int) -> list[int]:
-    """0, 1, 2, 5, 10, 20, 50, ... and the last."""
+    """Choose the rounds that are shown: 0, 1, 2, 5, 10, 20, 50, ... and the last."""
     steps = [m * 10**e for e in range(len(str(rounds))) for m in (1, 2, 5)]
     return sorted({0, rounds, *(s for s in steps if s < rounds)})

@@ -1,4 +1,4 @@
-"""A worker: `fedkl resume RUN` on some cores, for as long as its parent lives."""
+"""A worker process: `fedkl resume RUN` on some cores, for as long as its parent lives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from fedkl.core.processes import die_with
 
 
 def work(run: str, cores: str, parent: str, *until: str) -> None:
-    """Args:
-    run: the run's directory.
-    cores: the numbers of those it may use, with commas between; empty: all.
-    parent: the process without which it ends.
-    until: the round after which it stops; none: the run's last.
+    """Resume a run.
+
+    Args:
+        run: the run's directory.
+        cores: the numbers of those it may use, with commas between; empty: all.
+        parent: the process without which it ends.
+        until: the round after which it stops; none: the run's last.
     """
     die_with(int(parent))
     if cores:

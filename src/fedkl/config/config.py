@@ -181,7 +181,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     if unknown := flat.keys() - {f.name for f in fields(TopLevel)}:
         allowed = ", ".join([f.name for f in fields(TopLevel)] + sorted(_TABLES))
         hint = _meant(min(unknown))
-        raise UserError(f"{min(unknown)} is not a setting{hint}; there is: {allowed}")
+        raise UserError(f"{min(unknown)} is not a setting{hint}; available: {allowed}")
     top = settings.build(TopLevel, flat, "")
     for path in top.plugins:
         load_plugin(Path(path))
@@ -299,8 +299,8 @@ def _value(text: str) -> Any:
 def _which(kind: str, table: Mapping[str, Any]) -> str:
     """The name of the algorithm, world or selector that a table is for."""
     if not isinstance(name := table.get("name", _DEFAULTS.get(kind)), str):
-        there_is = ", ".join(_NAMED[kind])
-        raise UserError(f"{kind}.name must say which {kind}; there is: {there_is}")
+        available = ", ".join(_NAMED[kind])
+        raise UserError(f"{kind}.name must say which {kind}; available: {available}")
     return name
 
 

@@ -1,4 +1,4 @@
-"""What people pass in Python, checked before it is used: a mistake is named, not met later on."""
+"""Checks of arguments that people pass in Python: a mistake is named, not met later on."""
 
 from __future__ import annotations
 

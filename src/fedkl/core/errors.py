@@ -1,4 +1,4 @@
-"""What ends a command in one sentence: a mistake that a user can mend, or training that stalls."""
+"""Errors that end a command in one sentence: a mistake of the user, or training that stalls."""
 
 
 class UserError(Exception):

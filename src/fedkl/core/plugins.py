@@ -26,7 +26,7 @@ def module_of(path: Path) -> str:
 
 
 def load_plugin(path: Path, module: str | None = None) -> None:
-    """Runs a user's Python file, which registers what it defines.
+    """Run a user's Python file, which registers what it defines.
 
     Args:
         path: the file.
@@ -53,7 +53,7 @@ def load_plugin(path: Path, module: str | None = None) -> None:
 
 
 class _Source(SourceFileLoader):
-    """Runs what the file says: compiled code that lies beside it may be somebody else's."""
+    """A loader of what the file says: compiled code beside it may be another person's."""
 
     def __init__(self, name: str, path: Path, source: bytes) -> None:
         super().__init__(name, str(path))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 
 _share: int | None = None
-"""How many cores this process takes at the most."""
+"""The number of cores that this process takes at the most."""
 
 
 def cores() -> list[int]:
@@ -47,7 +47,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM is heard like Ctrl-C inside the block, so that all that was started is ended.
+    """Treat SIGTERM like Ctrl-C inside the block, so that all that was started is ended.
 
     Handlers belong to the main thread; in others nothing is changed.
     """
@@ -65,7 +65,7 @@ def ended_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """SIGTERM and Ctrl-C inside the block are heard like Ctrl-C at its end, and not before.
+    """Hold SIGTERM and Ctrl-C inside the block back, and treat them like Ctrl-C at its end.
 
     For code in which an exception out of nowhere may be lost, as in a hook that runs at a fork.
     Handlers belong to the main thread; in others nothing is changed.
@@ -87,9 +87,9 @@ def signals_held() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def be_deaf() -> None:
-    """From now on neither SIGTERM nor Ctrl-C ends this process: whoever is impatient must not
-    leave half of what was started behind."""
+def ignore_signals() -> None:
+    """Ignore SIGTERM and Ctrl-C from now on: an impatient user must not leave half of what was
+    started behind."""
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
@@ -100,7 +100,7 @@ def _interrupt(*_: object) -> None:
 
 
 def die_with(parent: int, by: signal.Signals = signal.SIGTERM) -> None:
-    """On Linux, the kernel ends this process when its parent dies, even by SIGKILL.
+    """Let the kernel end this process when its parent dies, even by SIGKILL; on Linux.
 
     A process arranges this itself, because code between fork and exec in a parent full of JAX's
     threads may deadlock. To the kernel the parent is the *thread* that started this process.

@@ -1,4 +1,4 @@
-"""What a config can ask for by name: algorithms, worlds, links of the server; ours and others'."""
+"""Registries of what a config asks for by name: algorithms, worlds, links of the server."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def require_known(kind: str, name: str, known: Collection[str], field: str = "")
     """
     if name not in known:
         where, hint = f"{field}: " if field else "", did_you_mean(str(name), known)
-        there_is = ", ".join(known)
-        raise UserError(f"{where}there is no {kind} '{name}'{hint}; there is: {there_is}")
+        available = ", ".join(known)
+        raise UserError(f"{where}there is no {kind} '{name}'{hint}; available: {available}")
 
 
 class Registry:
-    """Maps the `name` of a class to the class.
+    """Classes by their `name`.
 
     Example:
         >>> shapes = Registry("shape")
@@ -43,7 +43,7 @@ class Registry:
         >>> shapes["square"]
         Traceback (most recent call last):
         ...
-        fedkl.core.errors.UserError: there is no shape 'square'; there is: circle
+        fedkl.core.errors.UserError: there is no shape 'square'; available: circle
     """
 
     def __init__(self, kind: str) -> None:
@@ -52,7 +52,7 @@ class Registry:
         """The class of each name, and the module that registered it."""
 
     def register(self, cls: T) -> T:
-        """Adds a class under its `name`.
+        """Add a class under its `name`.
 
         A file that is run again (an edited plugin, a cell of a notebook) replaces what it
         registered.
@@ -77,7 +77,7 @@ class Registry:
         return self.find(name)
 
     def find(self, name: str, field: str = "") -> Any:
-        """The class of that name.
+        """Look up the class of that name.
 
         Args:
             name: as registered.

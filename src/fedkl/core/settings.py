@@ -31,10 +31,10 @@ class Table(Protocol):
 
     @classmethod
     def from_table(cls, table: Any, where: str) -> Self:
-        """What a config says, checked; `where` names the setting for messages."""
+        """Check and read what a config says; `where` names the setting for messages."""
 
     def table(self) -> dict[str, Any]:
-        """As TOML can hold it; `from_table` reads it back."""
+        """Write it as TOML can hold it; `from_table` reads it back."""
 
 
 def setting(
@@ -50,7 +50,7 @@ def setting(
     static: bool = False,
     key: str = "",
 ) -> Any:
-    """A dataclass field with a default, one line of help, and its limits.
+    """Make a dataclass field with a default, one line of help, and its limits.
 
     Args:
         default: the value when the config is silent.
@@ -76,12 +76,12 @@ def setting(
 
 
 def spelled(field: dataclasses.Field[Any]) -> str:
-    """How a config spells a setting."""
+    """The name of a setting in a config."""
     return field.metadata["key"] or field.name
 
 
 def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """Makes a settings group from a mapping, or raises `UserError` naming the field.
+    """Make a settings group from a mapping, or raise `UserError` naming the field.
 
     Args:
         cls: a dataclass made of `setting` fields.
@@ -90,7 +90,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     """
     known = {spelled(f): f for f in dataclasses.fields(cls) if "help" in f.metadata}
     hints = typing.get_type_hints(cls)
-    prefix, group = (f"{where}.", f"{where} has") if where else ("", "there is")
+    prefix, group = (f"{where}.", f"{where} has") if where else ("", "available")
     if isinstance(which := getattr(cls, "name", None), str):
         # Of an algorithm, a world, a selector others have other settings.
         group = f"the {where} {which} has"

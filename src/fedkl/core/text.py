@@ -88,7 +88,7 @@ def plain(value: Any) -> str:
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Settings by the last words of their names, as far as these tell them apart.
+    """Shorten settings to the last words of their names, as far as these tell them apart.
 
     Example:
         >>> short_keys(["learner.d_local", "world.name", "world.clients.gravity"])
@@ -103,7 +103,7 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
 
 
 def described(settings: Mapping[str, Any]) -> list[str]:
-    """Settings in a few letters each.
+    """Write settings in a few letters each.
 
     Example:
         >>> described({"learner.d_local": 0.02, "world.name": "pendulum"})
@@ -129,7 +129,7 @@ def folder_name(*parts: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Asks whether a known word was meant, in brackets; empty if none is like it.
+    """Ask in brackets for the known word that was meant; empty if none is like it.
 
     Example:
         >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("cart", ["demo", "cartpole"])
@@ -156,7 +156,7 @@ def utc(seconds: float) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line, as it ends a traceback.
+    """Write an error in one line, as it ends a traceback.
 
     Example:
         >>> one_line(ValueError("a\\nb"))

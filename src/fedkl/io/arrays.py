@@ -27,7 +27,7 @@ Scalar = float | Float[AnyArray, ""]
 
 
 def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    """Every leaf under its path in the tree.
+    """Name every leaf by its path in the tree.
 
     Example:
         >>> to_arrays({"a": {"b": 1.5}})
@@ -38,7 +38,7 @@ def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def from_arrays(template: T, arrays: Mapping[str, np.ndarray]) -> T:
-    """The tree with the structure of `template` and the leaves of `arrays`.
+    """Make the tree with the structure of `template` and the leaves of `arrays`.
 
     Raises:
         ValueError: a leaf is missing, superfluous, or of another shape or dtype; the message names
@@ -52,7 +52,7 @@ def from_arrays(template: T, arrays: Mapping[str, np.ndarray]) -> T:
 
 
 def mismatch(expected: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]) -> str | None:
-    """What is wrong with the names, shapes and dtypes of `arrays`, or None."""
+    """Say what is wrong with the names, shapes and dtypes of `arrays`, or None."""
     for name in sorted(expected.keys() | arrays.keys()):
         if name not in arrays:
             return f"{name} is missing"
@@ -68,7 +68,7 @@ def mismatch(expected: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray
 
 
 def size_in_bytes(tree: PyTree) -> int:
-    """How many bytes the leaves take."""
+    """The number of bytes that the leaves take."""
     return sum(array.nbytes for array in to_arrays(tree).values())
 
 

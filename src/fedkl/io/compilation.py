@@ -17,9 +17,9 @@ _said: set[str] = set()
 
 
 def enable_cache() -> None:
-    """Lets JAX keep compiled code between processes.
+    """Let JAX keep compiled code between processes.
 
-    It goes to the cache folder; `JAX_COMPILATION_CACHE_DIR`, or a folder that somebody gave to
+    It goes to the cache folder; `JAX_COMPILATION_CACHE_DIR`, or a folder that was given to
     `jax.config`, is JAX's own and wins. Entries that are damaged are removed when they are met, and
     so made again: JAX itself would warn of them for ever.
     """
@@ -33,7 +33,7 @@ def enable_cache() -> None:
 
 
 class _Replacing:
-    """Shows warnings as before, but for those of a damaged entry, which is removed."""
+    """Display of warnings as before, but for those of a damaged entry, which is removed."""
 
     def __init__(self, show: Any) -> None:
         self._show = show

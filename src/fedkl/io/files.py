@@ -33,7 +33,7 @@ _REASONS = {
 
 @contextlib.contextmanager
 def explain_os_errors(doing: str, path: Path) -> Iterator[None]:
-    """Turns an `OSError` inside the block into a `UserError` that names the path and the reason.
+    """Turn an `OSError` inside the block into a `UserError` that names the path and the reason.
 
     Args:
         doing: a verb for the message ("write", "read").
@@ -47,7 +47,7 @@ def explain_os_errors(doing: str, path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Replaces a file by new contents, durably and all at once.
+    """Replace a file by new contents, durably and all at once.
 
     When it returns, the contents survive a power failure. When it raises, the file is whole: the
     old one, or the new one if only the last sync failed.
@@ -81,7 +81,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def require_ordinary(path: Path) -> None:
-    """Sees to it that a path is an ordinary file; reading a pipe would wait for ever.
+    """Require that a path is an ordinary file; reading a pipe would wait for ever.
 
     Raises:
         FileNotFoundError: nothing is there.
@@ -96,7 +96,7 @@ def require_ordinary(path: Path) -> None:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """What an ordinary file holds.
+    """Read an ordinary file.
 
     Args:
         path: the file.
@@ -113,7 +113,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def open_to_write(path: Path, append: bool = False, mode: int = 0o666) -> int:
-    """A descriptor of a file to change in place, made if it is not there; links are not followed.
+    """Open a file to change in place, made if it is not there; links are not followed.
 
     Args:
         path: the file.
@@ -134,7 +134,7 @@ def open_to_write(path: Path, append: bool = False, mode: int = 0o666) -> int:
 
 
 def refuse_link(path: Path) -> None:
-    """Sees to it that a folder is one, and not a link that leads elsewhere.
+    """Refuse a folder that is a link, which leads elsewhere.
 
     Raises:
         UserError: it is a link.
@@ -144,8 +144,7 @@ def refuse_link(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Sees to it that neither a folder nor anything in it is a link or a pipe; for whoever lets
-    others write.
+    """Refuse a folder that is a link, or has a link or a pipe in it: others are to write there.
 
     Raises:
         UserError: something is.
@@ -160,14 +159,14 @@ def refuse_links(folder: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes every byte; `os.write` alone may stop early, for example on a nearly full disk."""
+    """Write every byte; `os.write` alone may stop early, for example on a nearly full disk."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Makes the names in a folder durable, where the file system can do so."""
+    """Make the names in a folder durable, where the file system can do so."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except PermissionError:
@@ -183,7 +182,7 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path, mode: int = 0o777) -> None:
-    """Makes a folder and its missing parents, durably; one that exists is left alone.
+    """Make a folder and its missing parents, durably; one that exists is left alone.
 
     Args:
         path: the folder.
@@ -198,12 +197,12 @@ def make_directory(path: Path, mode: int = 0o777) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file name is one that only an interrupted `write_atomically` leaves behind."""
+    """True for a name that only an interrupted `write_atomically` leaves behind."""
     return name.startswith(".") and name.endswith(_TEMPORARY)
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Removes what interrupted writes left; only for the one process that writes there."""
+    """Remove what interrupted writes left; only for the one process that writes there."""
     for entry in directory.iterdir():
         if is_temporary(entry.name) and (entry.is_symlink() or not entry.is_dir()):
             entry.unlink(missing_ok=True)

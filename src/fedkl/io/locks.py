@@ -1,4 +1,4 @@
-"""The lock of a directory: who may write there, and how far it had come."""
+"""The lock of a directory: one process may write there, and notes its last checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lock:
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Takes the lock.
+        """Take the lock.
 
         Args:
             path: the file.
@@ -45,7 +45,7 @@ class Lock:
         self._write(last_saved(path.parent))
 
     def require(self) -> None:
-        """Sees to it that the lock is still held, before something is written.
+        """Require that the lock is still held, before something is written.
 
         Raises:
             UserError: the file was removed, so another process may hold a lock on a new one.
@@ -62,7 +62,7 @@ class Lock:
             )
 
     def note(self, saved: int) -> None:
-        """Writes down the round of a checkpoint that was saved; it need not survive a failure."""
+        """Write down the round of a checkpoint that was saved; it need not survive a failure."""
         self._write(saved)
 
     def _write(self, saved: int | None) -> None:
@@ -75,7 +75,7 @@ class Lock:
 
 
 def unlocked() -> None:
-    """What is required of whoever writes where no lock is held: nothing."""
+    """Require nothing, where no lock is held."""
 
 
 def last_saved(directory: Path) -> int | None:
@@ -98,7 +98,7 @@ def _read(path: Path) -> tuple[int | None, int | None]:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Iterator[Lock]:
-    """Holds a directory for this process.
+    """Hold a directory for this process.
 
     The kernel frees the lock when the process ends, however it ends. The file stays: removing
     it would let two processes hold locks on two files of the same name.

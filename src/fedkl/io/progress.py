@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run, for a person: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ _QUIET = 30.0
 
 
 class Pace:
-    """How long the rest takes, by what came after the first: that one had to be compiled."""
+    """The time that the rest takes, by what came after the first: that one was compiled, too."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args:
-        total: how many there are.
-        clock: gives seconds.
+        """Begin to count.
+
+        Args:
+            total: how many there are.
+            clock: gives seconds.
         """
         self._total = total
         self._clock = clock
         self._since: tuple[int, float] | None = None
 
     def left(self, done: int) -> str:
-        """What to say when so many are done; nothing while nobody knows."""
+        """Write the time left when so many are done; nothing while it is not known."""
         now = self._clock()
         if self._since is None:
             self._since = (done, now)
@@ -61,13 +63,15 @@ def duration(seconds: float) -> str:
 
 
 class RoundProgress:
-    """Shows rounds as they finish. Use as a context manager."""
+    """Rounds, shown as they finish. Use as a context manager."""
 
     def __init__(self, console: Console, rounds: int, distance: str = "distance") -> None:
-        """Args:
-        console: where to show it.
-        rounds: how many rounds there are.
-        distance: what the distance from the global policy is called.
+        """Make the bar.
+
+        Args:
+            console: where to show it.
+            rounds: how many rounds there are.
+            distance: what the distance from the global policy is called.
         """
         self._console = console
         self._rounds = rounds
@@ -89,11 +93,11 @@ class RoundProgress:
         self._bar.stop()
 
     def say(self, now: str) -> None:
-        """What goes on inside a round, on a terminal."""
+        """Show what goes on inside a round, on a terminal."""
         self._bar.update(self._task, now=printable(now))
 
     def show(self, record: Mapping[str, Any]) -> None:
-        """The record of a finished round."""
+        """Show the record of a finished round."""
         now, left = printable(describe(record, self._distance)), self._pace.left(record["round"])
         self._bar.update(self._task, completed=record["round"], now=now, left=left)
         if not is_live(self._console):
@@ -107,7 +111,7 @@ class RoundProgress:
 def bar(
     console: Console, label: str, total: int, lines: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; yields what to call with how many are done.
+    """Show a bar on a terminal; yield what to call with how many are done.
 
     Args:
         console: where to show it.
@@ -137,7 +141,7 @@ def bar(
 
 
 def is_live(console: Console) -> bool:
-    """Whether what was shown can be drawn over; a dumb terminal (TERM=dumb) gets lines."""
+    """True if what was shown can be drawn over; a dumb terminal (TERM=dumb) gets lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
@@ -154,7 +158,7 @@ def _columns(console: Console) -> Progress:
 
 
 class _Now(ProgressColumn):
-    """What goes on, in the room that is left: all other columns keep their width."""
+    """The column of what goes on, in the room that is left: all others keep their width."""
 
     def render(self, task: Task) -> _WholeItems:
         return _WholeItems(task.fields["now"])

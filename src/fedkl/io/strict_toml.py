@@ -34,7 +34,7 @@ _WORD = re.compile(
 
 
 def parse(text: str) -> dict[str, Any]:
-    """What a text says.
+    """Parse a text.
 
     Raises:
         ValueError: it is not TOML, or so long, deep or wide that nobody meant it.
@@ -53,7 +53,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file says.
+    """Read and parse a file.
 
     Raises:
         UserError: it cannot be read, or is not TOML.
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def inline(value: Any) -> str:
-    """A value as TOML has it, in one line.
+    """Write a value as TOML has it, in one line.
 
     Example:
         >>> inline({"gravity": {"uniform": [5.0, 15.0]}, "of two": True})
@@ -87,5 +87,5 @@ def inline(value: Any) -> str:
 
 
 def key_text(key: str) -> str:
-    """A key as TOML has it."""
+    """Write a key as TOML has it."""
     return key if _BARE.fullmatch(key) else inline(key)

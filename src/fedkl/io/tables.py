@@ -20,7 +20,7 @@ _NARROWEST = 12
 
 @dataclass(frozen=True)
 class Table:
-    """What is shown.
+    """A table of text.
 
     Attributes:
         titles: of the columns; a line break in one is kept while rows are side by side.
@@ -38,7 +38,7 @@ class Table:
 
 
 def show(table: Table, console: Console) -> None:
-    """Prints a table on a console, as wide as that is."""
+    """Print a table on a console, as wide as that is."""
     if table.title:
         console.print(table.title, style="bold", soft_wrap=True, markup=False, emoji=False)
     for line in lines(table, console.width):
@@ -46,7 +46,7 @@ def show(table: Table, console: Console) -> None:
 
 
 def lines(table: Table, width: int) -> list[str]:
-    """A table as lines of at most so many characters.
+    """Write a table as lines of at most so many characters.
 
     Example:
         >>> arms = Table(("arm", "final", "rounds"), [("left", "-8.12", "200")])
@@ -99,7 +99,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _stacked(table: Table, width: int) -> list[str]:
-    """A block for each row: its first cell, then a line for each other column that is not empty."""
+    """Write a block for each row: its first cell, then a line for each column that is not empty."""
     titles = [title.replace("\n", " ") for title in table.titles]
     room = max(map(cell_len, titles[1:]), default=0)
     result = []

@@ -45,12 +45,12 @@ def test_a_table_is_read_back_as_it_was_made():
     [
         (
             {"reduce": "best"},
-            "aggregation.reduce: there is no reducer 'best'; there is: geometric-median, grouped",
+            "aggregation.reduce: there is no reducer 'best'; available: geometric-median, grouped",
         ),
-        ({"each": ["melt"]}, "aggregation.each: there is no transform 'melt'; there is: clip"),
+        ({"each": ["melt"]}, "aggregation.each: there is no transform 'melt'; available: clip"),
         (
             {"step": "leap"},
-            "aggregation.step: there is no server step 'leap'; there is: adam, none, sgd, yogi",
+            "aggregation.step: there is no server step 'leap'; available: adam, none, sgd, yogi",
         ),
         ({"each": ["clip", "clip"]}, "aggregation.each must name a transform only once"),
         ({"trim": 0.2}, "aggregation.trim is not a setting; with these links aggregation has:"),

@@ -141,7 +141,7 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
         _, _, which = name.partition(":")
         meant = [f"{kind}:{which}" for kind in SHORTHANDS] if which else names
         raise UserError(
-            f"there is no preset '{name}'{did_you_mean(name, meant)}; there is: "
+            f"there is no preset '{name}'{did_you_mean(name, meant)}; available: "
             f"{', '.join(names)}, and {short}"
         )
     return _parse(_text(name), name)

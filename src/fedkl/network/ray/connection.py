@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from fedkl.core.errors import UserError
-from fedkl.core.processes import be_deaf, cores, ended_by_signals, signals_held
+from fedkl.core.processes import cores, ended_by_signals, ignore_signals, signals_held
 from fedkl.io.files import explain_os_errors
 from fedkl.network.ray.nodes import Node, check_versions, nodes
 from fedkl.network.ray.probe import Access, ask
@@ -169,7 +169,7 @@ def _initialised(address: str, **options: Any) -> Iterator[None]:
                 raise UserError(f"{what}: {_line(error)}") from error
             yield
         finally:
-            be_deaf()
+            ignore_signals()
             ray.shutdown()
 
 

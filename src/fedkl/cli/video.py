@@ -1,4 +1,4 @@
-"""`fedkl evaluate --video`: whose worlds are filmed, and the film."""
+"""The video of `fedkl evaluate --video`: the clients in it, their episodes, the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTHS = {".mp4": 960, ".gif": 600}
 
 
 def chosen(options: argparse.Namespace, federation: Federation) -> list[int]:
-    """The clients whose worlds are filmed; nobody's without --video.
+    """Choose the clients whose worlds are filmed; none without --video.
 
     Raises:
         UserError: there are no such clients, or they share one world.
@@ -45,10 +45,10 @@ def chosen(options: argparse.Namespace, federation: Federation) -> list[int]:
     return [int(n) for n in np.linspace(0, clients - 1, options.clients).round()]
 
 
-def films(
+def episodes(
     options: argparse.Namespace, federation: Federation, clients: list[int]
 ) -> dict[int, Episode]:
-    """An episode of each client, before anything that costs more time."""
+    """Record an episode of each client, before anything that costs more time."""
     if clients:
         check_target(options.video)
     return {client: federation.film(client, options.deterministic) for client in clients}
@@ -57,7 +57,7 @@ def films(
 def write(
     options: argparse.Namespace, federation: Federation, found: Mapping[int, Episode]
 ) -> dict[str, Any]:
-    """Writes the film; what is told of it.
+    """Write the video, and return what is reported of it.
 
     Raises:
         UserError: it cannot be written.
@@ -66,20 +66,20 @@ def write(
     shared = isinstance(world, SharedWorld)
     scenes = [
         Scene(
-            film.frames,
+            episode.frames,
             [
                 f"{'all clients' if shared else f'client {client}'}, return {digits(total)}"
-                for total in film.totals
+                for total in episode.totals
             ],
         )
-        for client, film in found.items()
+        for client, episode in found.items()
     ]
     speed = f", {world.playback:g}x" if world.playback else ""
     heading = f"{federation.config.algorithm.name} on {world.name}, "
     heading += f"round {int(federation.state.round)}{speed}"
     frames = grid(scenes, heading, world.legend, _WIDTHS[options.video.suffix.lower()])
     write_video(options.video, frames, next(iter(found.values())).frames_per_second)
-    returns = {client: film.episode_return for client, film in found.items()}
+    returns = {client: episode.episode_return for client, episode in found.items()}
     said: dict[str, Any] = {"file": str(options.video)}
     if options.clients is None:
         ((client, episode_return),) = returns.items()
@@ -88,7 +88,7 @@ def write(
 
 
 def in_words(video: Mapping[str, Any]) -> str:
-    """A line about the film."""
+    """Describe the video in a line."""
     if "client" in video:
         came_to = digits(video["return"], 3)
         return f"video: {video['file']} (client {video['client']}, return {came_to})"

@@ -9,7 +9,7 @@ import pytest
 from commands import call
 from waiting import runs, until
 
-from fedkl.cli import comparing
+from fedkl.cli import compare as compare_command
 from fedkl.config import config
 from fedkl.experiments import workers
 from fedkl.training import lifecycle
@@ -108,7 +108,7 @@ def test_a_run_can_be_stopped_after_a_round_and_gone_on_with(tmp_path, capsys):
 
 def test_a_comparison_begins_with_the_first_seed_it_is_given(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workers, "run_all", lambda *_: None)
-    monkeypatch.setattr(comparing, "_go_on", lambda path, place, options: None)
+    monkeypatch.setattr(compare_command, "_run_remaining", lambda path, place, options: None)
     path = tmp_path / "comparison"
     code, _, _ = call(
         capsys, "compare", "probe-point", "--algorithms", "fedkl", "--seeds", 2,
@@ -140,7 +140,7 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["train", "nope"], "there is no preset 'nope'; there is: acrobot"),
+        (["train", "nope"], "there is no preset 'nope'; available: acrobot"),
         (["train", "demo", "--algorithm", "nope"], "there is no algorithm 'nope'"),
         (["train", "demo", "--set", "learner.nope=1"], "learner.nope is not a setting"),
         (["train", "demo", "--set", "learner.steps=abc"], "learner.steps must be a whole number"),

@@ -1,24 +1,32 @@
-"""The command that lists what can be asked for by name."""
+"""`fedkl list`: list what can be asked for by name."""
 
 from __future__ import annotations
 
 import argparse
 
-from fedkl.algorithms import ALGORITHMS
-from fedkl.cli import console, output
+from fedkl.cli import common, console, interrupts, output
 from fedkl.config import presets
 from fedkl.core.plugins import load_plugin
 from fedkl.core.registry import Registry
-from fedkl.experiments.reproduce import EXPERIMENTS
 from fedkl.io import tables
-from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
-from fedkl.server.selection import SELECTORS
-from fedkl.worlds import WORLDS
 
 
-def list_(options: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_plugins(parser)
+    common.add_formats(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.algorithms import ALGORITHMS
+        from fedkl.experiments.reproduce import EXPERIMENTS
+        from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
+        from fedkl.server.selection import SELECTORS
+        from fedkl.worlds import WORLDS
+
     for path in options.plugin:
         load_plugin(path)
+    experiments = {name: f"{one.summary} ({one.figure})" for name, one in EXPERIMENTS.items()}
     # What it is, where it is asked for, and its names.
     kinds = (
         ("presets", "", presets.summaries()),
@@ -28,7 +36,7 @@ def list_(options: argparse.Namespace) -> None:
         ("transforms", "aggregation.each", _summaries(TRANSFORMS)),
         ("server steps", "aggregation.step", _summaries(STEPS)),
         ("selectors", "selection.name", _summaries(SELECTORS)),
-        ("experiments", "fedkl reproduce", _experiments()),
+        ("experiments", "fedkl reproduce", experiments),
     )
     rows = [
         {"kind": kind, "name": name, "summary": summary}
@@ -45,7 +53,3 @@ def list_(options: argparse.Namespace) -> None:
 
 def _summaries(registry: Registry) -> dict[str, str]:
     return {name: registry[name].summary for name in registry}
-
-
-def _experiments() -> dict[str, str]:
-    return {name: f"{one.summary} ({one.figure})" for name, one in EXPERIMENTS.items()}

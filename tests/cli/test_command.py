@@ -122,12 +122,12 @@ def test_of_a_mistake_in_a_plugin_its_author_sees_the_places_in_it(
 
 
 def test_a_defect_of_our_own_is_a_traceback_that_ends_with_the_exception(monkeypatch, capsys):
-    from fedkl.cli import listing
+    from fedkl import algorithms
 
-    monkeypatch.setattr(listing, "ALGORITHMS", 3)
+    monkeypatch.setattr(algorithms, "ALGORITHMS", 3)
     code, _, err = call(capsys, "list")
     assert code == 1
-    assert "listing.py" in err
+    assert "list.py" in err
     assert err.endswith("\nTypeError: 'int' object is not iterable\n")
 
 
@@ -167,7 +167,7 @@ def test_names_of_runs_say_what_is_trained(tmp_path, monkeypatch, capsys):
     }  # fmt: skip
     from argparse import Namespace
 
-    from fedkl.cli.options import run_named
+    from fedkl.cli.common import run_named
 
     for settings, name in names.items():
         options = Namespace(preset="probe-point", set=settings, rounds=3)

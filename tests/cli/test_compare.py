@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import pytest
 from commands import call
 
-from fedkl.cli import several
+from fedkl.cli import progress
 from fedkl.config import config
 from fedkl.core.errors import UserError
 from fedkl.experiments import compare, workers
@@ -34,9 +34,9 @@ CELLS = [f"{a}-d_local={d}" for a in ("fedkl", "fedavg") for d in ("0.01", "0.02
 @pytest.fixture
 def untrained(monkeypatch):
     """Plans are made, and nothing is trained."""
-    from fedkl.cli import comparing
+    from fedkl.cli import compare as command
 
-    monkeypatch.setattr(comparing, "_go_on", lambda path, place, options: None)
+    monkeypatch.setattr(command, "_run_remaining", lambda path, place, options: None)
 
 
 def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
@@ -145,9 +145,9 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
         said.append(label)
         return nullcontext(lambda done: None)
 
-    monkeypatch.setattr(several, "bar", bar)
+    monkeypatch.setattr(progress, "bar", bar)
     for runs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
-        several.with_bar(runs, lambda train: None, None, rounds=1)
+        progress.with_bar(runs, lambda train: None, None, rounds=1)
     assert said == ["1 run, round", "2 runs, round"]
 
 

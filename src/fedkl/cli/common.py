@@ -1,0 +1,245 @@
+"""Options that several commands have, each spelled and explained once, and what they say."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkl.core.errors import UserError
+from fedkl.core.text import described, folder_name
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
+    from fedkl.training.directory import RunDirectory
+
+_ELSEWHERE = ("algorithm.name", "seed", "federation.rounds", "world.name")
+"""Settings that a run's name has in another place, or that say only how long it is."""
+
+
+def add_run(parser: ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="DIR", help="a run directory")
+    parser.set_defaults(reads=("run",))
+
+
+def add_new_run(parser: ArgumentParser) -> None:
+    """Add the options that say what a new run is called, and what is written beside it."""
+    add_algorithm(parser)
+    add_seed(parser)
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="DIR",
+        help="where the run is kept; default: runs/PRESET-ALGORITHM-seedS, with what --set changes",
+    )
+    add_tensorboard(parser)
+
+
+def add_algorithm(parser: ArgumentParser) -> None:
+    parser.add_argument("--algorithm", metavar="NAME", help="default: the preset's own")
+
+
+def add_seed(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="of all randomness; default: preset's"
+    )
+
+
+def add_tensorboard(parser: ArgumentParser) -> None:
+    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
+
+
+def add_accept_changes(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--accept-changes",
+        action="store_true",
+        help="go on although config, plugins or worlds are not those that the run was made with",
+    )
+
+
+def add_consent(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-plugins",
+        action="store_true",
+        help="agree to run the plugins of a run that somebody else made, which are code, and to "
+        "open the port that it names",
+    )
+
+
+def add_best(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="of the best evaluated round (checkpoint.keep_best), not of the last",
+    )
+
+
+def add_plugins(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--plugin",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="a file that registers an algorithm, a world or a link of the server of your own",
+    )
+
+
+def add_config(parser: ArgumentParser) -> None:
+    add_preset(parser)
+    add_rounds(parser, "communication rounds; default: the preset's own")
+
+
+def add_rounds(parser: ArgumentParser, help: str) -> None:
+    parser.add_argument("--rounds", type=int, metavar="N", help=help)
+
+
+def add_preset(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "preset",
+        metavar="PRESET",
+        help="a preset (see `fedkl list`), gym:ENV_ID, pettingzoo:MODULE or FILE.toml",
+    )
+    add_settings(parser)
+    add_plugins(parser)
+
+
+def add_settings(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change settings (see `fedkl show`), such as learner.d_local=0.02",
+    )
+
+
+def add_several(parser: ArgumentParser, first_seed: int) -> None:
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many")
+    parser.add_argument(
+        "--first-seed", type=int, default=first_seed, metavar="S", help="seeds S to S + N - 1"
+    )
+    add_jobs(parser)
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="DIR", help="where runs are kept"
+    )
+    add_ray(parser, "every run is a task")
+
+
+def add_jobs(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="J", help="runs at a time, without Ray"
+    )
+
+
+def add_formats(parser: ArgumentParser) -> None:
+    """Add tables for machines: nothing else is printed on stdout then."""
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print JSON, and nothing else")
+    formats.add_argument("--csv", action="store_true", help="print CSV, and nothing else")
+
+
+def add_plot(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw it, as FILE.png; default: no drawing"
+    )
+
+
+def add_ray(parser: ArgumentParser, what: str) -> None:
+    """Add the options that say which Ray.
+
+    Args:
+        parser: the command's parser.
+        what: is done there.
+    """
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="HOST:PORT",
+        help=f"{what} on the Ray cluster whose head is there; without an address, on a Ray of the "
+        "command's own on this machine; default: no Ray",
+    )
+    parser.add_argument(
+        "--insecure-ray",
+        action="store_true",
+        help="join a cluster without a token: everybody who reaches it can run any code on it",
+    )
+
+
+def add_actors(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--actors",
+        type=int,
+        metavar="N",
+        help="Ray's processes that clients are spread over; default: one for each CPU",
+    )
+
+
+def add_insecure_network(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--insecure-network",
+        action="store_true",
+        help="no TLS and no keys: everybody on the network can read and answer all of it",
+    )
+
+
+def settings_of(options: Namespace) -> dict[str, Any]:
+    """Read the settings that --set and --rounds give.
+
+    Raises:
+        UserError: a setting is given twice.
+    """
+    from fedkl.config.config import parse_assignment
+
+    settings: dict[str, Any] = {}
+    rounds = [] if options.rounds is None else [("federation.rounds", options.rounds)]
+    for key, value in [*map(parse_assignment, options.set), *rounds]:
+        if key in settings:
+            raise UserError(f"{key} is given twice: as {settings[key]!r} and as {value!r}")
+        settings[key] = value
+    return settings
+
+
+def run_named(options: Namespace, chosen: Config) -> Path:
+    """Name the directory of a run that is given none: the name says what is trained.
+
+    Args:
+        options: of the command.
+        chosen: the config that they give.
+    """
+    base = Path(options.preset).name.removesuffix(".toml")
+    settings = settings_of(options)
+    if "world.name" in settings:
+        base = f"{chosen.world.name}-from-{base}"
+    own = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
+    name = folder_name(base, chosen.algorithm.name, *described(own))
+    return Path("runs") / f"{name}-seed{chosen.seed}"
+
+
+def seeds_of(options: Namespace) -> tuple[int, ...]:
+    """List the seeds that --seeds and --first-seed give.
+
+    Raises:
+        UserError: there is none, one is negative, or --jobs is below 1.
+    """
+    for name, value, low in (
+        ("--seeds", options.seeds, 1),
+        ("--first-seed", options.first_seed, 0),
+        ("--jobs", options.jobs, 1),
+    ):
+        if value < low:
+            raise UserError(f"{name} must be at least {low}, not {value}")
+    return tuple(range(options.first_seed, options.first_seed + options.seeds))
+
+
+def require_consent(run: RunDirectory, options: Namespace) -> None:
+    """Require that the user has agreed to the code that a run names, before it is run, and to the
+    port that it opens."""
+    from fedkl.training import plugin_consent
+
+    if options.trust_plugins:
+        plugin_consent.agree(run.path)
+    plugin_consent.require(run.config(), run.path)
+    plugin_consent.require_served(run.path)

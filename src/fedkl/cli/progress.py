@@ -1,0 +1,171 @@
+"""The bars of a run and of several, and the sentence in which a run ends."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedkl.cli import console
+from fedkl.config import config, presets
+from fedkl.config.config import from_mapping
+from fedkl.core.errors import UserError
+from fedkl.core.text import counted
+from fedkl.experiments import workers
+from fedkl.io.progress import RoundProgress, bar, is_live, number
+from fedkl.training.callbacks import Callback, TensorBoardSink
+from fedkl.training.directory import RunDirectory
+from fedkl.training.plugin_consent import of_run
+from fedkl.training.records import is_number
+
+R = TypeVar("R")
+
+
+def sinks_of(options: argparse.Namespace) -> list[Callback]:
+    """List what gets metrics beside the log."""
+    return [TensorBoardSink(options.run / "tensorboard")] if options.tensorboard else []
+
+
+class Bar(Callback):
+    """A bar that shows a run as it trains.
+
+    Attributes:
+        moved: True once a round was shown.
+    """
+
+    def __init__(
+        self,
+        until: int | None = None,
+        shown: Callable[[RoundProgress], None] = lambda progress: None,
+    ) -> None:
+        """Make the bar.
+
+        Args:
+            until: the round after which training stops.
+            shown: is given the bar, to show something beside it.
+        """
+        self.moved = False
+        self._until = until
+        self._shown = shown
+        self._open = contextlib.ExitStack()
+        self._progress: RoundProgress | None = None
+
+    def on_start(self, run: Path, config: Mapping[str, Any]) -> None:
+        screen = console.err if is_live(console.err) else console.talk
+        chosen = from_mapping(config)  # a line may be missing that has a default
+        rounds = chosen.federation.rounds
+        last = rounds if self._until is None else min(self._until, rounds)
+        distance = chosen.algorithm.distance
+        self._progress = self._open.enter_context(RoundProgress(screen, last, distance))
+        self._shown(self._progress)
+
+    def on_round(self, record: Mapping[str, Any]) -> None:
+        assert self._progress is not None
+        self.moved = True
+        self._progress.show(record)
+
+    def on_end(self, summary: Mapping[str, Any] | None) -> None:
+        self._open.close()
+
+
+def with_bar(
+    runs: Sequence[Path],
+    resume: Callable[[workers.Trainer], R],
+    place: workers.Place | None,
+    rounds: int | None = None,
+) -> R:
+    """Train what is left of some runs, and show how far they are.
+
+    Args:
+        runs: their directories.
+        resume: trains them, by what it is given.
+        place: where they are trained; None: in processes here.
+        rounds: of all runs together; None: as many as their configs say.
+    """
+    if rounds is None:
+        configs = [of_run(RunDirectory.open(run)) for run in runs]
+        rounds = sum(config.federation.rounds for config in configs)
+    done = workers.RoundCounter(runs)
+    with bar(console.talk, f"{counted(len(runs), 'run')}, round", rounds, lines=True) as show_done:
+        return resume(workers.Trainer(say, lambda: show_done(done()), place))
+
+
+def say(line: str) -> None:
+    """Print a line about what goes on."""
+    console.talk.print(line, soft_wrap=True)
+
+
+def conclude(run: RunDirectory, moved: bool = True) -> None:
+    """Print what a run came to.
+
+    Args:
+        run: its directory.
+        moved: the command has trained a round of it.
+    """
+    chosen = from_mapping(run.config())
+    label = f"{_trained(chosen)} {chosen.algorithm.name} seed {chosen.seed}"
+    rounds = chosen.federation.rounds
+    if (summary := summary_of(run)) is None:
+        console.out.print(
+            f"{label}: stopped after round {len(run.metrics.read())} of {rounds}; run directory "
+            f"{run.path}",
+            soft_wrap=True,
+        )
+        return
+    console.out.print(
+        f"{label}: return {number(summary['return_mean'])} after round {summary['rounds']} "
+        f"(best {number(summary['best_return_mean'])} after round {summary['best_round']}), "
+        f"{summary['seconds']:.0f} s; run directory {run.path}",
+        soft_wrap=True,
+    )
+    if again := summary["refused_again_and_again"]:
+        worst = ", ".join(
+            f"client {c['client']} ({counted(c['times'], 'round')})" for c in again[:5]
+        )
+        console.warn(f"refused again and again: {worst}; see `rejected` in {run.metrics.path}")
+    if not moved:
+        console.out.print(f"{run.path} is finished; --rounds N trains longer", soft_wrap=True)
+
+
+def _trained(chosen: config.Config) -> str:
+    """The preset of a run, and its world if that is not the preset's own."""
+    try:
+        own = reduce(presets.merged, presets.layers(chosen.preset).values())
+    except UserError:  # a file of the user's that is gone by now
+        return chosen.preset
+    world = chosen.world.name
+    same = presets.table(own, "world").get("name", world) == world
+    return chosen.preset if same else f"{world} from {chosen.preset}"
+
+
+def summary_of(run: RunDirectory) -> dict[str, Any] | None:
+    """Read the summary of a run; None if it has not come to its end.
+
+    Raises:
+        UserError: something is missing in it.
+    """
+    if (summary := run.summary()) is None:
+        return None
+    if lacking := _SUMMED.keys() - {n for n, fits in _SUMMED.items() if fits(summary.get(n))}:
+        raise UserError(
+            f"{run.path / 'summary.json'} is incomplete: it has no sensible {min(lacking)}; remove "
+            f"it, and resuming writes it again"
+        )
+    return summary
+
+
+_SUMMED: dict[str, Callable[[Any], bool]] = {
+    "return_mean": lambda value: value is None or is_number(value),
+    "best_return_mean": lambda value: value is None or is_number(value),
+    "rounds": is_number,
+    "best_round": is_number,
+    "seconds": is_number,
+    "refused_again_and_again": lambda value: (
+        isinstance(value, list)
+        and all(isinstance(v, dict) and {"client", "times"} <= v.keys() for v in value)
+    ),
+}
+"""The entries that a summary must have, each with a test of its value."""

@@ -1,0 +1,136 @@
+"""`fedkl resume`: resume a run, a comparison, a tuning or an experiment that was stopped."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from typing import TYPE_CHECKING
+
+from fedkl.cli import cluster, common, console, interrupts
+from fedkl.core.errors import UserError
+
+if TYPE_CHECKING:
+    from fedkl.training.directory import RunDirectory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_run(parser)
+    common.add_rounds(
+        parser, "train a run to this round, also a finished one; default: its config's"
+    )
+    parser.add_argument(
+        "--until", type=int, metavar="N", help="stop a run after this round; default: its last"
+    )
+    common.add_accept_changes(parser)
+    common.add_consent(parser)
+    common.add_tensorboard(parser)
+    common.add_ray(parser, "go on")
+    common.add_actors(parser)
+    parser.set_defaults(engine=None, trains=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.cli import compare, reproduce, tune, tune_d_global
+        from fedkl.core.processes import cores, take_cores
+        from fedkl.experiments.compare import is_comparison
+        from fedkl.experiments.d_global import is_measurement
+        from fedkl.experiments.reproduce.plan import is_reproduction
+        from fedkl.experiments.tune import is_tuning
+        from fedkl.io import compilation
+        from fedkl.training.comparison import runs_in
+        from fedkl.training.directory import RunDirectory, is_served
+
+    compilation.enable_cache()
+    if options.until is not None and options.until < 1:
+        raise UserError(f"--until must be at least 1, not {options.until}")
+    if None not in (options.until, options.rounds) and options.until > options.rounds:
+        raise UserError(f"--until {options.until} is beyond --rounds {options.rounds}")
+    for holds, resume in (
+        (is_comparison, compare.resume_comparison),
+        (is_tuning, tune.resume_tuning),
+        (is_measurement, tune_d_global.resume_measurement),
+        (is_reproduction, reproduce.resume_reproduction),
+    ):
+        if holds(options.run):
+            for name, given in (
+                ("--until", options.until is not None),
+                ("--rounds", options.rounds is not None),
+                ("--actors", options.actors is not None),
+                ("--accept-changes", options.accept_changes),
+            ):
+                if given:
+                    raise UserError(f"{name} is for a run, and {options.run} holds several")
+            for one in runs_in(options.run):
+                common.require_consent(RunDirectory.open(one), options)
+            with cluster.place(options) as place:
+                return resume(options.run, place)
+    take_cores(len(cores()))
+    run = RunDirectory.open(options.run)
+    common.require_consent(run, options)
+    if is_served(run.path):
+        cluster.refuse(options)
+        _resume_served(run, options)
+    else:
+        _resume_here(run, options)
+
+
+def _resume_here(run: RunDirectory, options: argparse.Namespace) -> None:
+    from fedkl.cli.progress import Bar, conclude, sinks_of
+    from fedkl.server.loop import Federation
+    from fedkl.training import lifecycle
+    from fedkl.training.callbacks import notify
+    from fedkl.training.plugin_consent import of_run
+
+    with cluster.engine(options) as engine_for:
+        lengthened = _lengthen(run, options)
+        chosen = of_run(run)
+        callbacks = [bar := Bar(options.until), *sinks_of(options)]
+        with Federation(chosen, engine_for(chosen)) as federation, notify(callbacks, run) as watch:
+            until, accept = options.until, options.accept_changes
+            lifecycle.run_remaining(run, watch, console.warn, federation, until, accept, lengthened)
+    conclude(run, bar.moved)
+
+
+def _resume_served(run: RunDirectory, options: argparse.Namespace) -> None:
+    """Serve what is left of a run to clients over a network."""
+    # Only such a run needs Flower.
+    from fedkl.cli.network import Watched, check_servable, connecting, say_farewell
+    from fedkl.cli.progress import Bar, conclude, sinks_of, summary_of
+    from fedkl.network.flower.engine import Flower
+    from fedkl.network.flower.serve_settings import ServeSettings
+    from fedkl.server.loop import Federation
+    from fedkl.training import lifecycle
+    from fedkl.training.callbacks import notify
+    from fedkl.training.plugin_consent import of_run
+
+    lengthened = _lengthen(run, options)
+    serving = ServeSettings.read(run.path)
+    chosen = of_run(run)
+    watched = Watched()
+    engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
+    # Other processes are not disturbed by ours, up to the end of the last of them.
+    with run.lock(), Federation(chosen, engine) as federation, contextlib.ExitStack() as stack:
+        bar = Bar(options.until, watched.show)
+        callbacks = [bar, *sinks_of(options)]
+        summary = summary_of(run)
+        rounds = chosen.federation.rounds
+        # A finished run has nothing left to do, unless it was made longer.
+        if summary is None or summary.get("stalled") or summary["rounds"] < rounds:
+            check_servable(serving, chosen)
+            stack.enter_context(connecting(run, serving, engine, chosen))
+        with notify(callbacks, run) as watch:
+            until, accept = options.until, options.accept_changes
+            lifecycle.run_remaining(run, watch, console.warn, federation, until, accept, lengthened)
+        if bar.moved:
+            say_farewell(run, engine)
+    conclude(run, bar.moved)
+
+
+def _lengthen(run: RunDirectory, options: argparse.Namespace) -> bool:
+    """Make a run as long as the options ask for, if they do."""
+    from fedkl.training import lifecycle
+
+    if options.rounds is not None:
+        lifecycle.lengthen(run, options.rounds)
+    return options.rounds is not None

@@ -1,0 +1,153 @@
+"""`fedkl tune`: choose an algorithm's settings from a grid, and write best.toml."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkl.cli import cluster, common, console, interrupts, output
+from fedkl.core.errors import UserError
+from fedkl.core.text import plain, short_keys
+from fedkl.io import strict_json, tables
+
+if TYPE_CHECKING:
+    from fedkl.config.config import Config
+    from fedkl.experiments.tune import Plan, Tried
+    from fedkl.experiments.workers import Place
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_config(parser)
+    parser.add_argument("--algorithm", required=True, metavar="NAME", help="whose settings")
+    parser.add_argument(
+        "--grid",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar="KEY=V,V",
+        help="values to try; those of one --grid move together, several are multiplied",
+    )
+    parser.add_argument(
+        "--halvings",
+        type=int,
+        metavar="H",
+        help="how often the worse half is dropped: after 1/2^H of the rounds, 1/2^(H-1), ...; "
+        "0 trains all to the end; default: 2, fewer where rounds or candidates are too few",
+    )
+    common.add_several(parser, first_seed=1000)
+    common.add_formats(parser)
+    parser.set_defaults(trains=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.config import config
+        from fedkl.experiments import tune
+        from fedkl.experiments.grid import parse_grids
+
+    seeds, settings = common.seeds_of(options), common.settings_of(options)
+    if options.halvings is not None and options.halvings < 0:
+        raise UserError(f"--halvings must be at least 0, not {options.halvings}")
+    candidates = parse_grids(options.grid, settings)
+
+    def configure(candidate: dict[str, Any], seed: int) -> Config:
+        chosen = settings | candidate
+        return config.preset(options.preset, options.algorithm, seed, chosen, options.plugin)
+
+    first = configure(candidates[0], seeds[0])
+    every = first.evaluation.every
+    plan = tune.Plan(
+        **origin(options),
+        algorithm=options.algorithm,
+        seeds=seeds,
+        rungs=tune.rungs(first.federation.rounds, options.halvings, len(candidates), every),
+        evaluated_every=every,
+        candidates=tuple(candidates),
+    )
+    with cluster.place(options) as place:
+        tune.create(options.run, plan, configure)
+        _run_remaining(options.run, place, options)
+
+
+def resume_tuning(path: Path, place: Place | None) -> None:
+    """Resume a tuning, and print the table of what was tried."""
+    _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
+
+
+def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace) -> None:
+    from fedkl.cli import progress
+    from fedkl.experiments import tune
+    from fedkl.experiments.grid import describe
+
+    plan = tune.read_plan(path)
+    numbers = range(len(plan.candidates))
+    runs = [path / plan.name_of(number, seed) for number in numbers for seed in plan.seeds]
+    result = progress.with_bar(runs, partial(tune.go_on, path, plan), place, plan.rounds)
+    everything = tune.tried(path, plan, result)
+    winner = tune.write_tried(path, plan, result, everything)
+    best = tune.write_best(path, plan, plan.algorithm, winner.settings)
+    written = strict_json.decode((path / tune.TRIED).read_bytes())
+    rows = [
+        {"number": one.number, **one.settings}
+        | {f"round {rung}": one.means.get(rung) for rung in plan.rungs}
+        | {"env_steps": sum(one.env_steps), "outcome": _outcome(plan, one, winner)}
+        for one in everything
+    ]
+    if not output.answered(options, written, rows):
+        tables.show(_table(plan, everything, winner), console.out)
+    steps = sum(sum(one.env_steps) for one in everything)
+    progress.say(
+        f"best for {plan.algorithm}: {describe(winner.settings)}; {steps:,} environment steps "
+        f"for all; written to {best}{without_settings(plan.settings)}"
+    )
+
+
+def origin(options: argparse.Namespace) -> dict[str, Any]:
+    """Say which preset a plan begins with; paths hold from anywhere."""
+    preset = options.preset
+    return {
+        "preset": str(Path(preset).resolve()) if preset.endswith(".toml") else preset,
+        "plugins": tuple(str(path.resolve()) for path in options.plugin),
+        "settings": tuple(options.set),
+        "jobs": options.jobs,
+    }
+
+
+def without_settings(settings: Sequence[str]) -> str:
+    """Say that what held for all runs must be given again to hold for others."""
+    return f" (without --set {shlex.join(settings)})" if settings else ""
+
+
+def _table(plan: Plan, everything: Sequence[Tried], winner: Tried) -> tables.Table:
+    """Make a row for each candidate: its settings, its scores, what it cost, how it ended."""
+    keys = list(plan.candidates[0])
+    titles = ["", *short_keys(keys).values(), *(f"round {rung}" for rung in plan.rungs)]
+    rows = [
+        (
+            str(one.number),
+            *(plain(value) for value in one.settings.values()),
+            *(_number(one.means.get(rung)) for rung in plan.rungs),
+            f"{sum(one.env_steps):,}",
+            _outcome(plan, one, winner),
+        )
+        for one in everything
+    ]
+    words = [*range(1, 1 + len(keys)), len(titles) + 1]
+    return tables.Table((*titles, "steps", ""), rows, words)
+
+
+def _outcome(plan: Plan, one: Tried, winner: Tried) -> str:
+    if plan.rungs[-1] not in one.rungs:
+        return "dropped"
+    return "best" if one is winner else ""
+
+
+def _number(score: float | None) -> str:
+    if score is None:
+        return ""
+    return f"{score:.4g}" if math.isfinite(score) else "none"
