@@ -108,7 +108,7 @@ def test_words_typed_in_the_order_of_the_usage_are_understood(path, sub):
     typed = [w if w.startswith("-") or w in ("fedkl", *path) else _word(sub) for w in words]
     settings = ["--set", "a=b"] if any(a.dest == "set" for a in sub._actions) else []
     found = parser().parse_args([*typed[1:], *settings])
-    assert found.function == sub._defaults["function"]
+    assert found.command == path[0]
     assert usage[-1] == "[options]"
 
 

@@ -92,5 +92,5 @@ def test_a_class_without_a_name_is_refused(shapes):
 
 
 def test_the_setting_that_asks_for_an_unknown_name_is_named(shapes):
-    with pytest.raises(UserError, match=r"^world\.shape: there is no shape 'triangle'; there is"):
+    with pytest.raises(UserError, match=r"^world\.shape: there is no shape 'triangle'; available"):
         shapes.find("triangle", "world.shape")
