@@ -216,12 +216,13 @@ def test_a_client_runs_once_and_what_is_hopeless_is_given_up(tmp_path, joined, a
 GREETED = """
 import json, os, time
 from pathlib import Path
-from fedkl.network import asking
+from fedkl.network import client_process
 print("SuperNode ID: 1", flush=True)
 place = json.loads(Path(os.environ["FEDKL_PLACE"]).read_text())
 folder = Path(place["directory"]) / str(place["client"])
 greeting = (folder.parent.parent / "greeting").read_bytes()
-asking.deliver(asking.Place(folder.parent, place["client"], watch=place["watch"]), greeting, 600)
+here = client_process.Place(folder.parent, place["client"], watch=place["watch"])
+client_process.deliver(here, greeting, 600)
 time.sleep(600)
 """
 
