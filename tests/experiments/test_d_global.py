@@ -23,10 +23,10 @@ def configure(seed):
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path):
     path = tmp_path / "measured"
-    assert not d_global.is_measurement(path)
+    assert not d_global.Plan.is_in(path)
     d_global.create(path, PLAN, configure)
-    assert d_global.is_measurement(path)
-    assert d_global.read_plan(path) == PLAN
+    assert d_global.Plan.is_in(path)
+    assert d_global.Plan.read(path) == PLAN
     assert [run.name for run in PLAN.runs(path)] == ["fedavg-seed7", "fedavg-seed8"]
     with pytest.raises(UserError, match="holds a measurement of d_global already"):
         d_global.create(path, PLAN, configure)
@@ -48,7 +48,7 @@ def test_d_global_is_slightly_larger_than_the_mean_distance(tmp_path, made_up):
         return {"clients": went(0.0, 0.0 if none else round + 10 * name.endswith("8"))}
 
     made_up(record, 3)
-    measured = d_global.go_on(path, PLAN, SILENTLY)
+    measured = d_global.run_remaining(path, PLAN, SILENTLY)
     assert (measured.distance, measured.rounds) == (6.0, 5)
     assert measured.settings == {"algorithm.d_global": 6.6, "learner.d_local": 0.075}
     written = json.loads((path / "tuning.json").read_text())
@@ -63,7 +63,7 @@ def test_where_nothing_moved_there_is_no_d_global(tmp_path, made_up, distances):
     d_global.create(path, PLAN, configure)
     made_up(lambda name, round: {"clients": went(*distances)}, 3)
     with pytest.raises(UserError, match="no local policy moved away"):
-        d_global.go_on(path, PLAN, SILENTLY)
+        d_global.run_remaining(path, PLAN, SILENTLY)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_rung_keeps_the_better_half(tmp_path, made_up):
     of 1 are 4, 3, 2 and 14, 13, 12 (the last three returns), so it is dropped."""
     path, plan = five(tmp_path)
     calls = made_up(made_up_return, 8)
-    rungs = tune.go_on(path, plan, SILENTLY)
+    rungs = tune.run_remaining(path, plan, SILENTLY)
     assert calls == [
         ([f"{n}-seed{s}" for s in (7, 8) for n in range(5)], 2),
         ([f"{n}-seed{s}" for s in (7, 8) for n in (1, 3, 4)], 4),
@@ -91,9 +91,9 @@ def test_a_rung_keeps_the_better_half(tmp_path, made_up):
 def test_what_was_decided_is_decided_again(tmp_path, made_up):
     path, plan = five(tmp_path)
     made_up(made_up_return, 8)
-    first = tune.go_on(path, plan, SILENTLY)
+    first = tune.run_remaining(path, plan, SILENTLY)
     # Every run has come further than the first rung; the later rounds must not count there.
-    assert tune.go_on(path, plan, SILENTLY) == first
+    assert tune.run_remaining(path, plan, SILENTLY) == first
 
 
 def test_a_tuning_has_a_run_for_each_candidate_and_seed_and_is_made_once(tmp_path):

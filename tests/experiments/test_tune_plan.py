@@ -3,7 +3,7 @@
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.experiments.tune import Plan, is_tuning, read_plan, rungs, write_plan
+from fedkl.experiments.tune import Plan, rungs
 
 PLAN = Plan(
     "demo", "fedkl", ("/p.py",), ("learner.steps=64",), (1000, 1001), (2, 4, 8), 1, 2,
@@ -67,10 +67,10 @@ def test_names_sort_as_numbers_do():
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path):
-    assert not is_tuning(tmp_path)
-    write_plan(tmp_path, PLAN)
-    assert is_tuning(tmp_path)
-    assert read_plan(tmp_path) == PLAN
+    assert not Plan.is_in(tmp_path)
+    PLAN.write(tmp_path)
+    assert Plan.is_in(tmp_path)
+    assert Plan.read(tmp_path) == PLAN
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path):
     ],
 )
 def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, old, new, sentence):
-    write_plan(tmp_path, PLAN)
+    PLAN.write(tmp_path)
     file = tmp_path / "tune.toml"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=sentence):
-        read_plan(tmp_path)
+        Plan.read(tmp_path)

@@ -7,28 +7,26 @@ import pytest
 from fedkl.core.errors import UserError
 from fedkl.training.comparison import (
     Plan,
-    is_comparison,
     name_of,
     read_plan,
     runs_in,
     runs_of,
-    write_plan,
 )
 
 PLAN = Plan("demo", ("fedkl", "fedavg"), (0, 3), 2)
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    assert not is_comparison(tmp_path)
-    write_plan(tmp_path, PLAN)
-    assert is_comparison(tmp_path)
-    assert read_plan(tmp_path) == PLAN
-    assert read_plan(tmp_path, names_only=True) == Plan("", ("fedkl", "fedavg"), (0, 3), 1)
+    assert not Plan.is_in(tmp_path)
+    PLAN.write(tmp_path)
+    assert Plan.is_in(tmp_path)
+    assert Plan.read(tmp_path) == PLAN
+    assert Plan.read_names(tmp_path) == Plan("", ("fedkl", "fedavg"), (0, 3), 1)
 
 
 def test_runs_are_named_seed_by_seed(tmp_path: Path) -> None:
     names = ["fedkl-seed0", "fedavg-seed0", "fedkl-seed3", "fedavg-seed3"]
-    assert [run.relative_to(tmp_path).as_posix() for run in runs_of(tmp_path, PLAN)] == names
+    assert [run.relative_to(tmp_path).as_posix() for run in PLAN.run_paths(tmp_path)] == names
     assert name_of("fedkl", 0) == names[0]
 
 
@@ -60,8 +58,8 @@ def test_only_names_can_be_read_from_what_is_not_quite_a_plan(
 ) -> None:
     (tmp_path / "compare.toml").write_text(f'{text}\nalgorithms = ["mine"]')
     with pytest.raises(UserError, match=sentence):
-        read_plan(tmp_path)
-    assert read_plan(tmp_path, names_only=True) == Plan(algorithms=("mine",))
+        Plan.read(tmp_path)
+    assert Plan.read_names(tmp_path) == Plan(algorithms=("mine",))
 
 
 @pytest.mark.parametrize("names_only", [False, True])

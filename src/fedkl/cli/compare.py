@@ -132,6 +132,7 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     from fedkl.cli import progress
     from fedkl.experiments import compare
 
-    plan = compare.read_plan(path)
-    progress.with_bar(compare.runs_of(path, plan), partial(compare.go_on, path, plan), place)
+    plan = compare.Plan.read(path)
+    remaining = partial(compare.run_remaining, path, plan)
+    progress.with_bar(plan.run_paths(path), remaining, place)
     report.write([path], path, None, options)

@@ -85,19 +85,19 @@ def run(options: argparse.Namespace) -> None:
 
 def resume_reproduction(path: Path, place: Place | None) -> None:
     """Resume experiments, and say what came out."""
-    from fedkl.experiments.reproduce.plan import add_missing, read_plan
+    from fedkl.experiments.reproduce.plan import Plan, add_missing
 
-    add_missing(path, read_plan(path))
+    add_missing(path, Plan.read(path))
     _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
 
 
 def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     from fedkl.cli.progress import with_bar
     from fedkl.experiments.reproduce import EXPERIMENTS
-    from fedkl.experiments.reproduce.plan import read_plan, run_remaining
+    from fedkl.experiments.reproduce.plan import Plan, run_remaining
     from fedkl.experiments.reproduce.text import finding_text
 
-    plan = read_plan(path)
+    plan = Plan.read(path)
     runs = plan.runs(path)
     rounds = sum(run.case.rounds for run in runs)
     remaining = partial(run_remaining, path, plan)
@@ -130,14 +130,14 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
 def _report(options: argparse.Namespace) -> None:
     """Add the finished runs of a directory to the results, if one is given; write the page."""
     from fedkl.experiments.reproduce.page import PAGE, add_runs, write_page
-    from fedkl.experiments.reproduce.plan import is_reproduction, read_plan
+    from fedkl.experiments.reproduce.plan import Plan
 
     if options.run is not None:
-        if not is_reproduction(options.run):
+        if not Plan.is_in(options.run):
             raise UserError(f"{options.run} holds no experiments: it has no reproduce.toml")
         if not options.commit:
             raise UserError("say with --commit which code trained the runs of --run")
-        plan = read_plan(options.run)
+        plan = Plan.read(options.run)
         added = add_runs(options.results, plan, plan.runs(options.run), options.commit)
         console.talk.print(f"{counted(len(added), 'run')} added", soft_wrap=True)
     judged = write_page(options.results, options.out)

@@ -33,11 +33,11 @@ def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.cli import compare, reproduce, tune, tune_d_global
         from fedkl.core.processes import cores, take_cores
-        from fedkl.experiments.compare import is_comparison
-        from fedkl.experiments.d_global import is_measurement
-        from fedkl.experiments.reproduce.plan import is_reproduction
-        from fedkl.experiments.tune import is_tuning
+        from fedkl.experiments import d_global
+        from fedkl.experiments import tune as tuning
+        from fedkl.experiments.reproduce import plan as reproduction
         from fedkl.io import compilation
+        from fedkl.training import comparison
         from fedkl.training.comparison import runs_in
         from fedkl.training.directory import RunDirectory, is_served
 
@@ -46,13 +46,13 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--until must be at least 1, not {options.until}")
     if None not in (options.until, options.rounds) and options.until > options.rounds:
         raise UserError(f"--until {options.until} is beyond --rounds {options.rounds}")
-    for holds, resume in (
-        (is_comparison, compare.resume_comparison),
-        (is_tuning, tune.resume_tuning),
-        (is_measurement, tune_d_global.resume_measurement),
-        (is_reproduction, reproduce.resume_reproduction),
+    for plan, resume in (
+        (comparison.Plan, compare.resume_comparison),
+        (tuning.Plan, tune.resume_tuning),
+        (d_global.Plan, tune_d_global.resume_measurement),
+        (reproduction.Plan, reproduce.resume_reproduction),
     ):
-        if holds(options.run):
+        if plan.is_in(options.run):
             for name, given in (
                 ("--until", options.until is not None),
                 ("--rounds", options.rounds is not None),

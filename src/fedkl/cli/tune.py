@@ -84,10 +84,9 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     from fedkl.experiments import tune
     from fedkl.experiments.grid import describe
 
-    plan = tune.read_plan(path)
-    numbers = range(len(plan.candidates))
-    runs = [path / plan.name_of(number, seed) for number in numbers for seed in plan.seeds]
-    result = progress.with_bar(runs, partial(tune.go_on, path, plan), place, plan.rounds)
+    plan = tune.Plan.read(path)
+    remaining = partial(tune.run_remaining, path, plan)
+    result = progress.with_bar(plan.run_paths(path), remaining, place, plan.rounds)
     everything = tune.tried(path, plan, result)
     winner = tune.write_tried(path, plan, result, everything)
     best = tune.write_best(path, plan, plan.algorithm, winner.settings)

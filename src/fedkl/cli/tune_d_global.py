@@ -70,8 +70,9 @@ def resume_measurement(path: Path, place: Place | None) -> None:
     from fedkl.experiments.grid import describe
     from fedkl.experiments.tune import write_best
 
-    plan = d_global.read_plan(path)
-    measured = progress.with_bar(plan.runs(path), partial(d_global.go_on, path, plan), place)
+    plan = d_global.Plan.read(path)
+    remaining = partial(d_global.run_remaining, path, plan)
+    measured = progress.with_bar(plan.run_paths(path), remaining, place)
     best = write_best(path, plan, "fedkl", measured.settings)
     progress.say(
         f"without the global penalty, with learner.d_local={plan.d_local:g}: mean distance "

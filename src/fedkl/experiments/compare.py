@@ -14,11 +14,10 @@ from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE
 from fedkl.learning.trajectories import samples_in
 from fedkl.server.selection.selectors import Measured
 from fedkl.server.settings import OWN, POOLED
-from fedkl.training.comparison import Plan, is_comparison, name_of, read_plan, runs_of, write_plan
+from fedkl.training.comparison import Plan, name_of
 from fedkl.worlds import SharedWorld
 
-__all__ = ["Plan", "create", "go_on", "is_comparison", "read_plan", "refuse_seen_seeds", "runs_of"]
-
+__all__ = ["Plan", "create", "refuse_seen_seeds", "run_remaining"]
 
 Configure = Callable[[str, int, Mapping[str, Any]], Config]
 """The config of an algorithm, a seed, and settings that are varied."""
@@ -43,7 +42,7 @@ def create(path: Path, plan: Plan, configure: Configure) -> None:
     }
     refuse_seen_seeds(configs.values(), plan.seeds)
     mappings = {name: config.mapping() for name, config in configs.items()}
-    workers.create(path, mappings, lambda aside: write_plan(aside, plan))
+    workers.create(path, plan, mappings)
 
 
 def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None:
@@ -60,7 +59,7 @@ def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None
         )
 
 
-def go_on(path: Path, plan: Plan, train: workers.Trainer) -> None:
+def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> None:
     """Train the remaining rounds of a comparison's runs.
 
     Args:
@@ -72,7 +71,7 @@ def go_on(path: Path, plan: Plan, train: workers.Trainer) -> None:
         UserError: a run could not be finished; the others were.
     """
     with lock_directory(path):
-        train(runs_of(path, plan), plan.jobs)
+        train(plan.run_paths(path), plan.jobs)
 
 
 ALGORITHM = "fedavg"

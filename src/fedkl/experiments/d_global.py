@@ -17,30 +17,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
-
-import tomli_w
+from typing import Any, NamedTuple, Self
 
 from fedkl.config.config import Config
 from fedkl.core.errors import UserError
-from fedkl.core.settings import build, setting
+from fedkl.core.settings import setting
 from fedkl.experiments import workers
 from fedkl.experiments.grid import Candidate
 from fedkl.experiments.tune import TRIED
-from fedkl.io import strict_json, strict_toml
+from fedkl.io import strict_json
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory
 from fedkl.training.comparison import name_of
 from fedkl.training.metrics import MetricsLog
+from fedkl.training.plans import RunsPlan
 
-_PLAN = "tune-d-global.toml"
 ALGORITHM = "fedavg"
 """FedKL without its penalty."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(RunsPlan):
     """The plan of a measurement of d_global."""
+
+    FILE = "tune-d-global.toml"
 
     preset: str = setting("", "what the runs are made from; an absolute path if it is a file")
     plugins: tuple[str, ...] = setting((), "files that --plugin gave")
@@ -53,9 +53,16 @@ class Plan:
     d_global_factor: float = setting(1.1, "d_global over the mean distance", above=0)
     d_local_factor: float = setting(1.5, "the new d_local over that of the runs", above=0)
 
-    def runs(self, path: Path) -> list[Path]:
-        """The run directories."""
+    def run_paths(self, path: Path) -> list[Path]:
+        """Return the run directories."""
         return [path / name_of(ALGORITHM, seed) for seed in self.seeds]
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], file: str) -> Self:
+        plan = super().parse(values, file)
+        if not plan.seeds:
+            raise UserError(f"{file}.seeds must not be empty")
+        return plan
 
 
 class Measured(NamedTuple):
@@ -67,24 +74,6 @@ class Measured(NamedTuple):
     """It is the mean of so many, of all seeds together."""
     settings: Candidate
     """d_global and d_local for FedKL."""
-
-
-def is_measurement(path: Path) -> bool:
-    """Return True if a directory holds runs made for this."""
-    return (path / _PLAN).is_file()
-
-
-def read_plan(path: Path) -> Plan:
-    """The plan of such a directory.
-
-    Raises:
-        UserError: the file cannot be read, or is not a plan.
-    """
-    file = path / _PLAN
-    plan: Plan = build(Plan, strict_toml.read(file), str(file))
-    if not plan.seeds:
-        raise UserError(f"{file}.seeds must not be empty")
-    return plan
 
 
 def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
@@ -99,11 +88,10 @@ def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
         UserError: a config is wrong (nothing is written then), or the directory exists.
     """
     configs = {name_of(ALGORITHM, seed): configure(seed).mapping() for seed in plan.seeds}
-    text = tomli_w.dumps(dataclasses.asdict(plan))
-    workers.create(path, configs, lambda aside: write_atomically(aside / _PLAN, text.encode()))
+    workers.create(path, plan, configs)
 
 
-def go_on(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
+def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
     """Train the remaining rounds, measure, and write tuning.json.
 
     Args:
@@ -115,8 +103,8 @@ def go_on(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
         UserError: a run could not be finished, or there was nothing to measure.
     """
     with lock_directory(path):
-        train(plan.runs(path), plan.jobs)
-        logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.runs(path)]
+        train(plan.run_paths(path), plan.jobs)
+        logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.run_paths(path)]
         measured = _measured(plan, logs)
         everything = dataclasses.asdict(plan) | {
             "distance_mean": measured.distance,

@@ -8,28 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import tomli_w
 
 from fedkl.config.config import Config
 from fedkl.core.errors import UserError
-from fedkl.core.settings import build, setting
+from fedkl.core.settings import setting
 from fedkl.experiments import workers
 from fedkl.experiments.grid import Candidate
-from fedkl.io import strict_json, strict_toml
+from fedkl.io import strict_json
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory
 from fedkl.training.metrics import MetricsLog
+from fedkl.training.plans import RunsPlan
 
-_PLAN = "tune.toml"
 HALVINGS = 2
 """Where nobody says otherwise, and there are enough rounds and candidates."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(RunsPlan):
     """The plan of a tuning."""
+
+    FILE = "tune.toml"
 
     preset: str = setting("", "what the runs are made from; an absolute path if it is a file")
     algorithm: str = setting("", "the algorithm whose settings are chosen")
@@ -47,6 +49,22 @@ class Plan:
         """The name of a run's directory; names sort as numbers do."""
         digits = len(str(len(self.candidates) - 1))
         return f"{candidate:0{digits}d}-seed{seed}"
+
+    def run_paths(self, path: Path) -> list[Path]:
+        """Return the run directories, candidate by candidate."""
+        numbers = range(len(self.candidates))
+        return [path / self.name_of(number, seed) for number in numbers for seed in self.seeds]
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], file: str) -> Self:
+        candidates = values.pop("candidates", None)
+        if not isinstance(candidates, list) or not all(isinstance(c, dict) for c in candidates):
+            raise UserError(f"{file}.candidates must be a list of tables, not {candidates!r}")
+        plan = dataclasses.replace(super().parse(values, file), candidates=tuple(candidates))
+        for name in ("candidates", "seeds", "rungs"):
+            if not getattr(plan, name):
+                raise UserError(f"{file}.{name} must not be empty")
+        return plan
 
     @property
     def rounds(self) -> int:
@@ -93,38 +111,6 @@ def rungs(rounds: int, halvings: int | None, candidates: int, every: int) -> tup
     return tuple(rounds >> left for left in range(halvings, -1, -1))
 
 
-def is_tuning(path: Path) -> bool:
-    """Return True if a directory holds a tuning."""
-    return (path / _PLAN).is_file()
-
-
-def write_plan(path: Path, plan: Plan) -> None:
-    """Make a directory a tuning, all at once."""
-    write_atomically(path / _PLAN, tomli_w.dumps(dataclasses.asdict(plan)).encode())
-
-
-def read_plan(path: Path) -> Plan:
-    """The plan of a tuning's directory.
-
-    Raises:
-        UserError: the file cannot be read, or is not a plan.
-    """
-    file = path / _PLAN
-    values = strict_toml.read(file)
-    candidates = values.pop("candidates", None)
-    if not isinstance(candidates, list) or not all(isinstance(c, dict) for c in candidates):
-        raise UserError(f"{file}.candidates must be a list of tables, not {candidates!r}")
-    plan: Plan = build(Plan, values, str(file))
-    for name, entries in (
-        ("candidates", candidates),
-        ("seeds", plan.seeds),
-        ("rungs", plan.rungs),
-    ):
-        if not entries:
-            raise UserError(f"{file}.{name} must not be empty")
-    return dataclasses.replace(plan, candidates=tuple(candidates))
-
-
 _LAST = 3
 """Evaluations that a score is the mean of: one alone is noisy."""
 
@@ -153,10 +139,10 @@ def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]
         for number, candidate in enumerate(plan.candidates)
         for seed in plan.seeds
     }
-    workers.create(path, configs, lambda aside: write_plan(aside, plan))
+    workers.create(path, plan, configs)
 
 
-def go_on(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
+def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
     """Train the remaining rounds of a tuning's runs, rung by rung.
 
     Args:

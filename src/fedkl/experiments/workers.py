@@ -28,15 +28,9 @@ from fedkl.io.files import explain_os_errors
 from fedkl.io.progress import number
 from fedkl.training import plugin_consent
 from fedkl.training.directory import RunDirectory
+from fedkl.training.plans import PLANS, RunsPlan
 from fedkl.training.records import is_number
 
-PLANS = {
-    "compare.toml": "a comparison",
-    "reproduce.toml": "an experiment",
-    "tune.toml": "a tuning",
-    "tune-d-global.toml": "a measurement of d_global",
-}
-"""The file that makes a directory what it is."""
 LOG = "worker.log"
 """Of a run: what its worker has to say."""
 
@@ -109,15 +103,13 @@ def open_log(run: Path) -> TextIO:
         return os.fdopen(files.open_to_write(path, append=True), "a", encoding="utf-8")
 
 
-def create(
-    path: Path, configs: Mapping[str, Mapping[str, Any]], write_plan: Callable[[Path], None]
-) -> None:
+def create(path: Path, plan: RunsPlan, configs: Mapping[str, Mapping[str, Any]]) -> None:
     """Make a directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
+        plan: says which runs.
         configs: the name of each run, and its config as TOML can hold it.
-        write_plan: writes one of `PLANS` into the directory.
 
     Raises:
         UserError: the directory exists.
@@ -137,7 +129,7 @@ def create(
         for name, config in configs.items():
             plugin_consent.remember(config)
             RunDirectory.create(aside / name, config)
-        write_plan(aside)
+        plan.write(aside)
         with explain_os_errors("create", path):
             aside.rename(path)
     finally:

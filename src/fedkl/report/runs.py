@@ -19,7 +19,7 @@ from fedkl.report.labels import labels, reference
 from fedkl.report.statistics import FloatArray, IntArray
 from fedkl.training import checkpoint_files
 from fedkl.training.checkpoint_files import DamagedError, GoneError
-from fedkl.training.comparison import is_comparison, read_plan, runs_in, runs_of
+from fedkl.training.comparison import Plan, runs_in
 from fedkl.training.directory import RunDirectory
 from fedkl.training.metrics import MetricsLog
 from fedkl.training.origin import differences, listed, settings_of
@@ -228,13 +228,13 @@ def _loaded(directory: Path, warn: Warn) -> list[LoadedRun]:
     if (directory / "config.toml").is_file():
         run = _load_run(directory, warn)
         return [] if run is None else [run]
-    comparison, paths = is_comparison(directory), runs_in(directory)
+    comparison, paths = Plan.is_in(directory), runs_in(directory)
     if not paths and not comparison:
         raise UserError(f"'{directory}' is no run, and holds none: there is no config.toml")
     runs = [run for run in (_load_run(path, warn) for path in paths) if run is not None]
     order: list[str] = []
     if comparison:
-        plan = read_plan(directory, names_only=True)
+        plan = Plan.read_names(directory)
         order = [*plan.cells(), *plan.algorithms]
     runs.sort(key=lambda run: (_position(order, run), run.label, run.seed))
     return runs
@@ -251,9 +251,9 @@ def without_rounds(directories: Sequence[Path], runs: Sequence[LoadedRun]) -> li
     for directory in directories:
         if (directory / "config.toml").is_file():
             planned = [directory]
-        elif is_comparison(directory):
-            plan = read_plan(directory, names_only=True)
-            planned = [*runs_in(directory), *runs_of(directory, plan)]
+        elif Plan.is_in(directory):
+            plan = Plan.read_names(directory)
+            planned = [*runs_in(directory), *plan.run_paths(directory)]
         else:
             planned = runs_in(directory)
         begun |= {path.resolve(): path.name for path in planned}

@@ -12,23 +12,23 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import tomli_w
+from typing import Any, Self
 
 from fedkl.core.errors import UserError
-from fedkl.core.settings import build, setting
+from fedkl.core.settings import setting
 from fedkl.core.text import described, folder_name
-from fedkl.io import files, strict_toml
+from fedkl.io import strict_toml
+from fedkl.training.plans import RunsPlan
 
 REFERENCES = ("alone", "centralised")
 """What a federation may be compared with: each client alone, and all data in one place."""
-_PLAN = "compare.toml"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(RunsPlan):
     """The plan of a comparison."""
+
+    FILE = "compare.toml"
 
     preset: str = setting("", "what the runs are made from")
     algorithms: tuple[str, ...] = setting((), "the algorithms compared")
@@ -58,56 +58,44 @@ class Plan:
                 found[name] = (algorithm, settings)
         return found
 
+    def run_paths(self, path: Path) -> list[Path]:
+        """Return the run directories, seed by seed, so that an early look compares like with
+        like."""
+        return [path / name_of(cell, seed) for seed in self.seeds for cell in self.cells()]
 
-def is_comparison(path: Path) -> bool:
-    """Return True if a directory holds a comparison."""
-    return (path / _PLAN).is_file()
+    def values(self) -> dict[str, Any]:
+        """Return what is written to the file: without what is empty."""
+        values = super().values()
+        optional = ("vary", "lacks", "references")
+        return {name: x for name, x in values.items() if x or name not in optional}
 
+    @classmethod
+    def parse(cls, values: dict[str, Any], file: str) -> Self:
+        vary, lacks = values.pop("vary", []), values.pop("lacks", {})
+        if not isinstance(vary, list) or not all(isinstance(settings, dict) for settings in vary):
+            raise UserError(f"{file}.vary must be a list of tables, not {vary!r}")
+        lists = isinstance(lacks, dict) and all(isinstance(keys, list) for keys in lacks.values())
+        if not lists:
+            raise UserError(f"{file}.lacks must be a table of lists, not {lacks!r}")
+        return dataclasses.replace(super().parse(values, file), vary=tuple(vary), lacks=lacks)
 
-def write_plan(path: Path, plan: Plan) -> None:
-    """Make a directory a comparison, all at once."""
-    values = dataclasses.asdict(plan)
-    for name in ("vary", "lacks", "references"):
-        if not values[name]:
-            del values[name]
-    files.write_atomically(path / _PLAN, tomli_w.dumps(values).encode())
+    @classmethod
+    def read_names(cls, path: Path) -> Self:
+        """Read the lists of algorithms, references, seeds and settings alone, as far as there are
+        any; what else the file holds is passed over, so that one made by hand can be read.
 
-
-def read_plan(path: Path, names_only: bool = False) -> Plan:
-    """The plan of a comparison's directory.
-
-    Args:
-        path: the directory.
-        names_only: True for the lists of algorithms, references, seeds and settings alone, as far
-            as there are any; whatever else the file holds is passed over, so that one made by hand
-            can be read.
-
-    Raises:
-        UserError: the file cannot be read, or is not a plan.
-    """
-    file = path / _PLAN
-    values = strict_toml.read(file)
-    if names_only:
-        names = ("algorithms", "references", "seeds", "vary", "lacks")
-        named = {name: values.get(name) for name in names}
-        values = {name: value for name, value in named.items() if isinstance(value, list | dict)}
-    vary, lacks = values.pop("vary", []), values.pop("lacks", {})
-    if not isinstance(vary, list) or not all(isinstance(settings, dict) for settings in vary):
-        raise UserError(f"{file}.vary must be a list of tables, not {vary!r}")
-    if not isinstance(lacks, dict) or not all(isinstance(keys, list) for keys in lacks.values()):
-        raise UserError(f"{file}.lacks must be a table of lists, not {lacks!r}")
-    plan: Plan = build(Plan, values, str(file))
-    return dataclasses.replace(plan, vary=tuple(vary), lacks=lacks)
+        Raises:
+            UserError: the file cannot be read, or such a list is wrong.
+        """
+        values = strict_toml.read(path / cls.FILE)
+        named = {n: values.get(n) for n in ("algorithms", "references", "seeds", "vary", "lacks")}
+        there = {name: value for name, value in named.items() if isinstance(value, list | dict)}
+        return cls.parse(there, str(path / cls.FILE))
 
 
 def name_of(cell: str, seed: int) -> str:
     """The name of a run's directory."""
     return f"{cell}-seed{seed}"
-
-
-def runs_of(path: Path, plan: Plan) -> list[Path]:
-    """The run directories, seed by seed, so that an early look compares like with like."""
-    return [path / name_of(cell, seed) for seed in plan.seeds for cell in plan.cells()]
 
 
 def runs_in(path: Path) -> list[Path]:

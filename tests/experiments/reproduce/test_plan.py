@@ -12,8 +12,6 @@ from fedkl.experiments.reproduce.plan import (
     Run,
     add_missing,
     create,
-    is_reproduction,
-    read_plan,
     tables_of,
 )
 from fedkl.training.directory import RunDirectory
@@ -28,15 +26,15 @@ def test_a_directory_has_a_run_for_each_case_and_seed_and_its_plan(tmp_path):
         f"heterogeneity-level-{group}-fedkl-seed10" for group in ("iid", "noise-0.2", "noise-0.4")
     }
     assert names == runs | {"reproduce.toml"}
-    assert is_reproduction(tmp_path / "x")
-    assert read_plan(tmp_path / "x") == QUICK
+    assert Plan.is_in(tmp_path / "x")
+    assert Plan.read(tmp_path / "x") == QUICK
     assert {run.path.name for run in QUICK.runs(tmp_path / "x")} == runs
 
 
 def test_settings_of_the_plan_are_in_every_run_and_survive_toml(tmp_path):
     plan = Plan("negative-potential", seeds=1, settings={"learner.steps": 50})
     create(tmp_path / "x", plan)
-    assert read_plan(tmp_path / "x") == plan
+    assert Plan.read(tmp_path / "x") == plan
     for run in plan.runs(tmp_path / "x"):
         assert RunDirectory(run.path).config()["learner"]["steps"] == 50
 
@@ -74,7 +72,7 @@ def test_an_experiment_that_would_measure_nothing_is_refused_and_nothing_is_writ
 def test_an_unknown_experiment_in_a_plan_is_refused(tmp_path):
     (tmp_path / "reproduce.toml").write_text('experiment = "magic"\n')
     with pytest.raises(UserError, match=r"experiment must be one of reacher-init-state"):
-        read_plan(tmp_path)
+        Plan.read(tmp_path)
 
 
 def test_runs_that_the_table_has_gained_are_made_when_the_directory_is_resumed(tmp_path):

@@ -15,13 +15,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import tomli_w
+from typing import Any, NamedTuple, Self
 
 from fedkl.config import config
 from fedkl.core.errors import UserError
-from fedkl.core.settings import build, setting
+from fedkl.core.settings import setting
 from fedkl.experiments import compare, workers
 from fedkl.experiments.compare import refuse_seen_seeds
 from fedkl.experiments.reproduce import EXPERIMENTS
@@ -30,14 +28,13 @@ from fedkl.experiments.reproduce.judges import JUDGES
 from fedkl.experiments.reproduce.quick import with_pointers
 from fedkl.experiments.reproduce.results import Row, row_of, table_path
 from fedkl.experiments.reproduce.text import as_csv, finding_text
-from fedkl.io import strict_toml
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory
 from fedkl.report.pictures import save_figure
 from fedkl.training.directory import RunDirectory
+from fedkl.training.plans import RunsPlan
 
 ALL = "all"
-_PLAN = "reproduce.toml"
 
 
 class Run(NamedTuple):
@@ -49,8 +46,10 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(RunsPlan):
     """The plan of a reproduction."""
+
+    FILE = "reproduce.toml"
 
     experiment: str = setting("", "which", choices=(*EXPERIMENTS, ALL))
     jobs: int = setting(1, "how many runs go on at a time", low=1)
@@ -96,6 +95,17 @@ class Plan:
                             found.setdefault(place, Run(place, case, seed))
         return sorted(found.values(), key=lambda run: (run.case.tier, run.seed >= FIRST_SEED + 3))
 
+    def run_paths(self, path: Path) -> list[Path]:
+        """Return the directories of the runs, in the order in which they are trained."""
+        return [run.path for run in self.runs(path)]
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], file: str) -> Self:
+        settings = values.pop("settings", {})
+        if not isinstance(settings, dict):
+            raise UserError(f"{file}.settings must be a table, not {settings!r}")
+        return dataclasses.replace(super().parse(values, file), settings=settings)
+
     def without_known(self, results: Path) -> Plan:
         """The plan for what is not in `results` yet.
 
@@ -124,26 +134,6 @@ def run_name(case: Case, seed: int) -> str:
     return f"{case.experiment}-{case.name}-seed{seed}"
 
 
-def is_reproduction(path: Path) -> bool:
-    """Return True if a directory holds experiments."""
-    return (path / _PLAN).is_file()
-
-
-def read_plan(path: Path) -> Plan:
-    """The plan of a directory.
-
-    Raises:
-        UserError: the file cannot be read, or is not a plan.
-    """
-    file = path / _PLAN
-    values = strict_toml.read(file)
-    settings = values.pop("settings", {})
-    if not isinstance(settings, dict):
-        raise UserError(f"{file}.settings must be a table, not {settings!r}")
-    plan: Plan = build(Plan, values, str(file))
-    return dataclasses.replace(plan, settings=settings)
-
-
 def create(path: Path, plan: Plan) -> None:
     """Make the directory with all its runs at round 0.
 
@@ -162,9 +152,7 @@ def create(path: Path, plan: Plan) -> None:
     if plan.settings.get("heterogeneity.every") == 0:
         raise UserError("heterogeneity.every must not be 0: what is measured makes the figure")
     mappings = {name: config.mapping() for name, config in configs.items()}
-    values = dataclasses.asdict(plan)
-    text = tomli_w.dumps(values)
-    workers.create(path, mappings, lambda aside: write_atomically(aside / _PLAN, text.encode()))
+    workers.create(path, plan, mappings)
 
 
 def add_missing(path: Path, plan: Plan) -> None:
