@@ -80,7 +80,7 @@ def test_a_round_is_the_next_whole_number(log, round):
 
 
 def test_a_log_belongs_to_its_checkpoint(log):
-    told = [line.told for line in log.lines()]
+    told = [line.content_digest for line in log.lines()]
     assert log.require_rounds(3, told[2]) == 5
     with pytest.raises(UserError, match="is not the log that the checkpoint of round 3"):
         log.require_rounds(3, told[1])
@@ -96,10 +96,10 @@ def test_what_a_log_tells_does_not_depend_on_time_or_on_what_was_lost_on_the_way
         measured |= {"traffic_received": int(seconds), "traffic_sent": 4}
         for round in (1, 2):
             log.append({"round": round, "retried": again, "value": value, **measured})
-    first, second, third = ([line.told for line in log.lines()] for log in logs)
+    first, second, third = ([line.content_digest for line in log.lines()] for log in logs)
     assert first == second
     assert not {*first} & {*third}
-    assert first[1] == metrics.told(first[0], {"round": 2, "value": 1})
+    assert first[1] == metrics.content_digest(first[0], {"round": 2, "value": 1})
     heads = [[line.head for line in log.lines()] for log in logs]
     assert heads[0] != heads[1]
 

@@ -446,7 +446,7 @@ def _add(moments: Moments | None, x: Array, mask: Array) -> Moments | None:
 def _sample(
     task: Task, observation: Float[Array, "h n o"], mask: Bool[Array, "h n"], key: PRNGKeyArray
 ) -> Float[Array, "s o"] | None:
-    """Some of an iteration's observations, for whoever asks for them."""
+    """Sample an iteration's observations, if the algorithm asks for some."""
     number = task.algorithm.observations_sent
     if not number:
         return None

@@ -1,7 +1,7 @@
 """The interface of an engine: where the clients are, and how they are asked to work.
 
-Clients' own states live behind the engine and nobody else sees them. What a client would keep after
-a round is pending until the server has accepted its update.
+Clients' own states live behind the engine, and nothing else sees them. What a client would keep
+after a round is pending until the server has accepted its update.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Engine(Protocol):
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Run the work, and yield clients' answers as NumPy arrays, as they come.
 
-        It may begin at once, or when the first answer is asked for. Whoever has enough closes it:
-        what comes later is forgotten.
+        It may begin at once, or when the first answer is asked for. A caller that has enough closes
+        it: what comes later is forgotten.
 
         A client that trains has a new state then, which is pending until `keep`; asked again before
         that, it starts from its own state once more. A client may fail to answer.

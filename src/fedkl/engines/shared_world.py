@@ -154,7 +154,7 @@ class InSharedWorld(Rows):
     def run(
         self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
     ) -> Generator[tuple[int, R | Failure], None, None]:
-        """Every client's answer; all act in the same episodes, whoever is asked."""
+        """Yield every asked client's answer; all clients act in the same episodes."""
         (seed,) = seeds_of(key)
         answers: Iterator[tuple[int, Any]]
         match work:

@@ -143,7 +143,7 @@ class OnCluster:
         config: the same, checked.
         cpus: how many a worker takes.
         log: is told of workers that are lost.
-        stop: whoever waits for a round gives up when it is set.
+        stop: ends the waiting for a round when it is set.
         """
         self.config = config
         self._order = order

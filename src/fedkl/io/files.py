@@ -153,7 +153,7 @@ def refuse_links(folder: Path) -> None:
     for within, folders, names in os.walk(folder):
         for name in (*folders, *names):
             refuse_link(Path(within) / name)
-            # A socket that was left behind is replaced by whoever listens there.
+            # A socket that was left behind is replaced by the process that listens there.
             if not stat.S_ISSOCK(os.lstat(Path(within) / name).st_mode) and name in names:
                 require_ordinary(Path(within) / name)
 

@@ -336,7 +336,7 @@ def _records(
         heads: takes what they come to with each record.
     """
     for line in log.lines_of_rounds(done, head):
-        heads.append(line.told)
+        heads.append(line.content_digest)
         require_sensible(log, line.record)
         used = ((name, value) for name, value in line.record.items() if name not in _UNUSED)
         record = {name: value for name, value in used if value not in (None, [], {})}

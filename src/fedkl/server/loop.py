@@ -80,7 +80,7 @@ class Federation:
         """
         if not hasattr(config, "federation"):
             raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
-        # Whoever iterates over a federation waits for the compiler as seldom as the commands do.
+        # As the commands do: what was compiled before is not compiled again.
         compilation.enable_cache()
         require_sound(config)
         self.config = config

@@ -1,4 +1,4 @@
-"""The record of a round: what is logged, and handed to whoever iterates over a federation.
+"""The record of a round: what is logged, and what iterating over a federation yields.
 
 docs/metrics.md says what each key means; a test compares the two.
 """

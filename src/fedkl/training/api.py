@@ -70,8 +70,8 @@ def created(
 ) -> Iterator[RunDirectory]:
     """A new run directory, of which nothing is left if the block fails before the first round.
 
-    Whoever mends what is wrong begins again, under the same name. A run that was interrupted, or
-    that found no clients, has not failed: it can be resumed.
+    After mending what is wrong, a user begins again under the same name. A run that was
+    interrupted, or that found no clients, has not failed: it can be resumed.
 
     Args:
         config: what to train.

@@ -143,7 +143,7 @@ class Checkpoints:
     def peek(
         self, warn: Callable[[str], None], rows: Collection[int] | None, until: int | None = None
     ) -> Saved | None:
-        """Like `latest`, for whoever does not go on to save: of the rows only some.
+        """Like `latest`, for readers that save nothing: of the rows only some.
 
         Files that only other rows would be read from are left alone, damaged or not.
 

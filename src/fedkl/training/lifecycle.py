@@ -21,7 +21,7 @@ from fedkl.server.loop import Federation
 from fedkl.server.records import Record
 from fedkl.training import plugin_consent, spaces
 from fedkl.training.directory import RunDirectory
-from fedkl.training.metrics import MetricsLog, told
+from fedkl.training.metrics import MetricsLog, content_digest
 from fedkl.training.missing import require_checkpoints, say_missing_best
 from fedkl.training.origin import Origin, listed, refusal
 from fedkl.training.plugin_consent import of_run
@@ -157,7 +157,7 @@ def _restore(
     if newer := before.newer_versions(now):
         warn(f"{run.path} was made by other versions, results may differ from here on: {newer}")
     longer = []
-    if before.rounds != now.rounds:  # whoever made a run longer is allowed to, and it is known
+    if before.rounds != now.rounds:  # making a run longer is allowed, and is written down
         longer = [f"federation.rounds was {before.rounds}, is {now.rounds}"]
     return _Start(before.continued(now, done, [*changes, *longer]), before.rounds)
 
@@ -280,7 +280,7 @@ def _log(run: RunDirectory, record: Record, before: str) -> str:
     """Append a record; the returns of very many clients go to a file that the line names.
 
     Returns:
-        What the log tells with it, given what it told before (`metrics.told`).
+        The digest of the log with it, given that of before (`metrics.content_digest`).
     """
     line: dict[str, Any] = {**record, "time": utc(time.time())}
     if (returns := record["return_per_client"]) and len(returns) > IN_A_LINE:
@@ -291,7 +291,7 @@ def _log(run: RunDirectory, record: Record, before: str) -> str:
             "returns_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         }
     run.metrics.append(line)
-    return told(before, line)
+    return content_digest(before, line)
 
 
 def summary(log: MetricsLog, origin: Origin) -> dict[str, Any]:

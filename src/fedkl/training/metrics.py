@@ -39,16 +39,16 @@ class Line(NamedTuple):
         data: its bytes, without the line break.
         record: what it says, without its checksum.
         head: what the checksums have come to after it.
-        told: the same without the time that rounds took, the workers that they cost and who was
-            asked again, so that two runs of the same numbers have the same; a checkpoint says it of
-            its log.
+        content_digest: the same without the time that rounds took, the workers that they cost and
+            who was asked again, so that two runs of the same numbers have the same; a checkpoint
+            says it of its log.
         sealed: whether it carries a checksum.
     """
 
     data: bytes
     record: dict[str, Any]
     head: str
-    told: str
+    content_digest: str
     sealed: bool
 
 
@@ -125,12 +125,12 @@ class MetricsLog:
         """Count lines without reading them; 0 if there is no file."""
         return sum(1 for _ in self._split())
 
-    def require_rounds(self, done: int = 0, told: str = "") -> int:
+    def require_rounds(self, done: int = 0, content_digest: str = "") -> int:
         """Ensure that the log has every round once, in order, and belongs to a checkpoint.
 
         Args:
             done: the round of the checkpoint.
-            told: what it says of its log (`Line.told`); empty if it says nothing.
+            content_digest: the checkpoint's of its log (`Line.content_digest`), or empty.
 
         Returns:
             How many rounds it has.
@@ -138,9 +138,9 @@ class MetricsLog:
         Raises:
             UserError: it is not so; the sentence names the line or the rounds.
         """
-        return sum(1 for _ in self.lines_of_rounds(done, told))
+        return sum(1 for _ in self.lines_of_rounds(done, content_digest))
 
-    def lines_of_rounds(self, done: int = 0, told: str = "") -> Iterator[Line]:
+    def lines_of_rounds(self, done: int = 0, content_digest: str = "") -> Iterator[Line]:
         """Every line, as `lines`, as long as it is so; see `require_rounds`."""
         number, found = 0, ""
         for number, line in enumerate(self.lines(), start=1):
@@ -151,14 +151,14 @@ class MetricsLog:
                     f"{number}: lines are missing, repeated, or of two processes that wrote at once"
                 )
             if number == done:
-                found = line.told
+                found = line.content_digest
             yield line
         if number < done:
             raise UserError(
                 f"{self.path} lacks rounds that the checkpoint of round {done} has: it ends after "
                 f"round {number}"
             )
-        if told and found != told:
+        if content_digest and found != content_digest:
             raise UserError(
                 f"{self.path} is not the log that the checkpoint of round {done} belongs to"
             )
@@ -237,12 +237,12 @@ def _sealed(body: bytes, head: str) -> bytes:
     return body[:-1] + comma + f'"{_CHAIN}": "{own}"}}'.encode("ascii")
 
 
-def told(before: str, record: Mapping[str, Any]) -> str:
-    """Return the digest of a log with one more record (`Line.told`)."""
-    return _told(before, strict_json.encode(record))
+def content_digest(before: str, record: Mapping[str, Any]) -> str:
+    """Return the digest of a log with one more record (`Line.content_digest`)."""
+    return _content_digest(before, strict_json.encode(record))
 
 
-def _told(before: str, body: bytes) -> str:
+def _content_digest(before: str, body: bytes) -> str:
     return _digest(before, _CHANCE.sub(b"", body))
 
 
@@ -258,15 +258,18 @@ def _parsed(data: bytes, before: Line) -> Line:
             raise _ChangedError(
                 "carries no checksum, though lines before it do: it was edited or put there"
             )
-        own, told = _digest(before.head, data), _told(before.told, data)
-        return Line(data, record, own, told, sealed=False)
+        own, content_digest = (
+            _digest(before.head, data),
+            _content_digest(before.content_digest, data),
+        )
+        return Line(data, record, own, content_digest, sealed=False)
     seal = _SEAL.search(data, max(0, len(data) - _SEAL_LENGTH - 2))
     body = data[: seal.start()] + b"}" if seal and seal.end() == len(data) else b""
     if stated != (own := _digest(before.head, body)):
         raise _ChangedError(
             "does not fit its checksum: it, or what was before it, was edited, removed or repeated"
         )
-    return Line(data, record, own, _told(before.told, body), sealed=True)
+    return Line(data, record, own, _content_digest(before.content_digest, body), sealed=True)
 
 
 def _digest(head: str, body: bytes) -> str:

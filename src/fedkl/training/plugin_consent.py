@@ -1,9 +1,9 @@
 """Consent of this account to run code of plugins and modules of worlds, and to serve runs.
 
-Whoever makes a run names its plugins, and so agrees to them; a run that came from somebody else
-names plugins, too, and must not run them just because it is looked at. So the contents of plugins
-are remembered by their checksum, modules by their names, and others need to be agreed to. So does a
-port that a run would open: `serving.toml` is remembered by its checksum.
+The user who makes a run names its plugins, and so agrees to them; a run that came from somebody
+else names plugins, too, and must not run them just because it is looked at. So the contents of
+plugins are remembered by their checksum, modules by their names, and others need to be agreed to.
+So does a port that a run would open: `serving.toml` is remembered by its checksum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records of a run: for whoever looks at them, and what they must look like."""
+"""The records of a run: read, and checked for what they must look like."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`spaces.json` of a run: what a policy sees and does there.
 
-The world says it, but it needs JAX, or a simulator; whoever acts with a policy has neither.
+The world says it, but it needs JAX, or a simulator; a program that acts with a policy has neither.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Mean(Reducer):
     """sum_k w_k / W x_k (Algorithm 2, line 11; McMahan et al. 2017).
 
     Terms are added one after the other in ascending order of the client's number, so that the
-    result has the same bits whoever finished first.
+    result has the same bits in whatever order clients finish.
     """
 
     name: ClassVar[str] = "mean"

@@ -35,7 +35,7 @@ class RoundRobin(Selector[Int[np.ndarray, " n"]]):
     et al. 2020 for why this can beat drawing anew). The state is how many turns each client had.
 
     A round that needs more clients than the pass has left takes the first of the next pass that
-    are not in the round already; whoever is passed over keeps the place in the next pass. A
+    are not in the round already; a client that is passed over keeps its place in the next pass. A
     client whose round was rejected has had its turn.
     """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _STYLES = ("-", "--", ":")
 _MARGIN = 0.05
-"""Of the gain in return: what may be lost by whoever is still as good."""
+"""The share of the gain in return that may be lost by what still counts as good."""
 
 
 class Kind(NamedTuple):
