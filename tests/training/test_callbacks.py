@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkl.training.callbacks import Callback, telling
+from fedkl.training.callbacks import Callback, notify
 from fedkl.training.directory import RunDirectory
 
 CONFIG = {"seed": 3, "federation": {"rounds": 2}}
@@ -34,7 +34,7 @@ def run(tmp_path):
 
 def test_everybody_is_told_of_start_rounds_and_end_with_its_summary(run):
     told = []
-    with telling([Diary("a", told), Diary("b", told)], run) as tell:
+    with notify([Diary("a", told), Diary("b", told)], run) as tell:
         tell({"round": 1})
         run.write_summary({"rounds": 1})
     assert told == [
@@ -50,7 +50,7 @@ def test_everybody_is_told_of_start_rounds_and_end_with_its_summary(run):
 def test_a_run_that_fails_ends_without_its_summary_even_if_there_is_an_old_one(run):
     told = []
     run.write_summary({"rounds": 1})
-    with pytest.raises(KeyboardInterrupt), telling([Diary("a", told)], run):
+    with pytest.raises(KeyboardInterrupt), notify([Diary("a", told)], run):
         raise KeyboardInterrupt
     assert told[-1] == ("a", "end", None)
 
@@ -58,7 +58,7 @@ def test_a_run_that_fails_ends_without_its_summary_even_if_there_is_an_old_one(r
 def test_who_was_started_is_told_of_the_end_if_another_cannot_start(run):
     told = []
     both = [Diary("a", told), Diary("b", told, fails_at="start")]
-    with pytest.raises(RuntimeError, match="b fails at start"), telling(both, run):
+    with pytest.raises(RuntimeError, match="b fails at start"), notify(both, run):
         raise AssertionError("nothing is trained")
     assert told[-1] == ("a", "end", None)
 
@@ -66,11 +66,11 @@ def test_who_was_started_is_told_of_the_end_if_another_cannot_start(run):
 def test_one_that_cannot_end_does_not_keep_others_from_it(run):
     told = []
     both = [Diary("a", told), Diary("b", told, fails_at="end")]
-    with pytest.raises(RuntimeError, match="b fails at end"), telling(both, run):
+    with pytest.raises(RuntimeError, match="b fails at end"), notify(both, run):
         pass
     assert [entry[:2] for entry in told[-2:]] == [("b", "end"), ("a", "end")]
 
 
 def test_a_callback_may_leave_everything_out(run):
-    with telling([Callback()], run) as tell:
+    with notify([Callback()], run) as tell:
         tell({"round": 1})

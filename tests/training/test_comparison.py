@@ -1,17 +1,12 @@
 """The layout of a comparison's directory."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.training.comparison import (
-    Plan,
-    name_of,
-    read_plan,
-    runs_in,
-    runs_of,
-)
+from fedkl.training.comparison import Plan, name_of, runs_in
 
 PLAN = Plan("demo", ("fedkl", "fedavg"), (0, 3), 2)
 
@@ -32,7 +27,7 @@ def test_runs_are_named_seed_by_seed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["../outside", "deep/inside", "/root", "..", "a/../../b"])
 def test_no_plan_names_a_run_outside_its_directory(tmp_path: Path, algorithm: str) -> None:
-    (run,) = runs_of(tmp_path, Plan("x", (algorithm,), (0,)))
+    (run,) = Plan("x", (algorithm,), (0,)).run_paths(tmp_path)
     assert run.parent == tmp_path
     assert run.resolve().parent == tmp_path.resolve()
 
@@ -62,12 +57,12 @@ def test_only_names_can_be_read_from_what_is_not_quite_a_plan(
     assert Plan.read_names(tmp_path) == Plan(algorithms=("mine",))
 
 
-@pytest.mark.parametrize("names_only", [False, True])
+@pytest.mark.parametrize("read", [Plan.read, Plan.read_names])
 def test_what_is_not_a_plan_at_all_is_answered_with_a_sentence(
-    tmp_path: Path, names_only: bool
+    tmp_path: Path, read: Callable[[Path], Plan]
 ) -> None:
     with pytest.raises(UserError, match="does not exist"):
-        read_plan(tmp_path, names_only)
+        read(tmp_path)
     (tmp_path / "compare.toml").write_bytes(b"\xff = = 1")
     with pytest.raises(UserError, match=r"compare\.toml is not valid TOML"):
-        read_plan(tmp_path, names_only)
+        read(tmp_path)

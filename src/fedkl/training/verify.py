@@ -231,7 +231,7 @@ def _origin(
             f"checkpoint {file.path} was made with something else: {listed(changes)}",
             "put it back, or go on with `fedkl resume --accept-changes`",
         )
-    heads = {line.record.get("round"): line.told for line in _whole_lines(run)}
+    heads = {line.record.get("round"): line.content_digest for line in _whole_lines(run)}
     if origin.log and heads.get(file.round) != origin.log:
         yield Finding(
             f"{run.metrics.path} is not the log that {file.path.name} belongs to, or ends before "
@@ -255,7 +255,7 @@ def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
     except UserError as error:
         yield Finding(str(error), f"remove it; {command} writes it again")
         return
-    heads = {line.record.get("round"): line.told for line in _whole_lines(run)}
+    heads = {line.record.get("round"): line.content_digest for line in _whole_lines(run)}
     last = len(heads)
     if summary is None:
         if now is not None and last >= now.rounds:
