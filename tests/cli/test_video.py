@@ -11,7 +11,7 @@ import pytest
 import fedkl
 from fedkl.cli import video
 from fedkl.core.errors import UserError
-from fedkl.server.episode import Episode
+from fedkl.server.recording import Episode
 
 
 def asked(video: Path | None = None, **given: Any) -> argparse.Namespace:

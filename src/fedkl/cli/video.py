@@ -11,8 +11,8 @@ import numpy as np
 from fedkl.core.errors import UserError
 from fedkl.core.text import digits
 from fedkl.drawing import Scene, check_target, grid, write_video
-from fedkl.server.episode import Episode
 from fedkl.server.loop import Federation
+from fedkl.server.recording import Episode
 from fedkl.worlds import SharedWorld
 
 _WIDTHS = {".mp4": 960, ".gif": 600}

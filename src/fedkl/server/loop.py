@@ -23,11 +23,11 @@ from fedkl.io import compilation
 from fedkl.io.arrays import from_arrays, mismatch, to_arrays
 from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server import heterogeneity, records
-from fedkl.server.averaging import Found, evaluate_averaging
 from fedkl.server.commit import next_state
-from fedkl.server.episode import Episode, film
 from fedkl.server.heterogeneity import Measured
+from fedkl.server.mixture import Found, evaluate_averaging
 from fedkl.server.outliers import no_history
+from fedkl.server.recording import Episode, film
 from fedkl.server.records import Evaluated, Record, Returns
 from fedkl.server.replies import Replies, collect_updates
 from fedkl.server.selection import Pool

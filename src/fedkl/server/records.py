@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from fedkl.clients.records import Trained
 from fedkl.engines import Failure
-from fedkl.server.averaging import AveragingRecord
 from fedkl.server.heterogeneity import LevelRecord
+from fedkl.server.mixture import AveragingRecord
 from fedkl.server.validation import LARGEST_RETURN
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from fedkl.clients.averaging import Averaged, EvaluateAveraging, with_members
+from fedkl.clients.mixture import Averaged, EvaluateAveraging, with_members
 from fedkl.clients.records import Model, Update
 from fedkl.clients.work import EPISODES_AT_ONCE
 from fedkl.engines import Engine, Failure, Job

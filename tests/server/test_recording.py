@@ -7,7 +7,7 @@ import pytest
 
 import fedkl
 from fedkl.clients.sources import Recording
-from fedkl.server.episode import film
+from fedkl.server.recording import film
 from fedkl.worlds import PointTarget
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedAvg
-from fedkl.clients.averaging import (
+from fedkl.clients.mixture import (
     EvaluateAveraging,
     apart_from_mixture,
     draw_from_mixture,
