@@ -14,10 +14,7 @@ from typing import ClassVar
 from jax import Array
 
 import fedkl
-from fedkl.algorithms import Coefficient, HookInput, Measured
-from fedkl.learning.distributions import DISTANCES
-from fedkl.learning.minibatches import weighted_mean
-from fedkl.learning.penalty import towards_target
+from fedkl import algorithms
 
 
 @fedkl.register_algorithm
@@ -31,19 +28,19 @@ class ReverseFedKL(fedkl.Algorithm):
     c1: float = fedkl.setting(1e-3, "first coefficient of the penalty", above=0)
     c1_bounds: tuple[float, float] = fedkl.setting((1e-4, 20.0), "range of c1", above=0)
 
-    def coefficients(self) -> dict[str, Coefficient]:
-        return {"c1": Coefficient(self.c1, self.c1_bounds)}
+    def coefficients(self) -> dict[str, algorithms.Coefficient]:
+        return {"c1": algorithms.Coefficient(self.c1, self.c1_bounds)}
 
-    def distance_to_global(self, at: HookInput) -> Array:
-        distances = DISTANCES[self.distance](at.actions, at.global_actions)
-        return weighted_mean(distances, at.batch.weight)
+    def distance_to_global(self, at: algorithms.HookInput) -> Array:
+        distances = algorithms.DISTANCES[self.distance](at.actions, at.global_actions)
+        return algorithms.weighted_mean(distances, at.batch.weight)
 
-    def penalty(self, at: HookInput) -> Array:
+    def penalty(self, at: algorithms.HookInput) -> Array:
         return at.coefficients["c1"] * self.distance_to_global(at)
 
-    def adapt(self, at: HookInput, measured: Measured) -> dict[str, Array]:
+    def adapt(self, at: algorithms.HookInput, measured: algorithms.Measured) -> dict[str, Array]:
         c1, distance = at.coefficients["c1"], measured.distance_global
-        c1 = towards_target(c1, distance, self.d_global, self.c1_bounds)
+        c1 = algorithms.towards_target(c1, distance, self.d_global, self.c1_bounds)
         return at.coefficients | {"c1": c1}
 
 

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 import fedkl
-from fedkl.server.selection import Pool
 
 
 @fedkl.register_selector
@@ -26,7 +25,7 @@ class LowReturnFirst(fedkl.Selector[np.ndarray]):
     def init(self, clients: int) -> np.ndarray:
         return np.full(clients, -np.inf)
 
-    def __call__(self, state: np.ndarray, round: int, pool: Pool) -> list[int]:
+    def __call__(self, state: np.ndarray, round: int, pool: fedkl.Pool) -> list[int]:
         rank = np.where(np.isinf(state), -np.inf, state.argsort().argsort() / pool.clients)
         dice = jax.random.uniform(jax.random.fold_in(pool.key, round), (pool.clients,))
         order = np.lexsort((dice, rank + self.luck * np.asarray(dice)))

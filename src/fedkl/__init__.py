@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from fedkl.server.loop import Federation
     from fedkl.server.records import Record
-    from fedkl.server.selection import Selector, register_selector
+    from fedkl.server.selection import Pool, Selector, register_selector
     from fedkl.training.api import resume, train
     from fedkl.training.callbacks import Callback
     from fedkl.training.records import records
@@ -67,6 +67,7 @@ _HOMES = {
     "Discrete": "fedkl.worlds",
     "Federation": "fedkl.server.loop",
     "Policy": "fedkl.policies",
+    "Pool": "fedkl.server.selection",
     "Record": "fedkl.server.records",
     "Reducer": "fedkl.server.aggregation",
     "Selector": "fedkl.server.selection",
@@ -104,6 +105,7 @@ __all__ = [
     "Federation",
     "Parameter",
     "Policy",
+    "Pool",
     "Record",
     "Reducer",
     "Selector",

@@ -1,4 +1,4 @@
-"""The paper's Algorithm 2 and its baselines, one short file each."""
+"""The paper's Algorithm 2 and its baselines, one short file each, and what another one needs."""
 
 import warnings
 from typing import Any
@@ -10,11 +10,14 @@ from fedkl.algorithms.fedkl_anchored import FedKLAnchored
 from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
 from fedkl.algorithms.scaffold import Scaffold
-from fedkl.learning.penalty import Coefficient
+from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.minibatches import weighted_mean
+from fedkl.learning.penalty import Coefficient, towards_target
 from fedkl.learning.policy_optimisation import HookInput, Measured
 
 __all__ = [
     "ALGORITHMS",
+    "DISTANCES",
     "FMARL",
     "Algorithm",
     "Coefficient",
@@ -27,13 +30,15 @@ __all__ = [
     "RoundResult",
     "Scaffold",
     "register_algorithm",
+    "towards_target",
+    "weighted_mean",
 ]
 
 _FORMER = {"Ended": "RoundResult", "Local": "HookInput"}
 
 
 def __getattr__(name: str) -> Any:
-    """A name that had another one."""
+    """Return what a former name stands for."""
     if name not in _FORMER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(f"{name} is called {_FORMER[name]} now", DeprecationWarning, stacklevel=2)
