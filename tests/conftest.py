@@ -42,11 +42,15 @@ from fedkl.algorithms.base import ALGORITHMS  # noqa: E402
 from fedkl.core import plugins  # noqa: E402
 from fedkl.experiments import workers  # noqa: E402
 from fedkl.io import compilation  # noqa: E402
+from fedkl.network.ray import connection as ray_connection  # noqa: E402
 from fedkl.network.ray.connection import Cluster, RaySettings, connected  # noqa: E402
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS  # noqa: E402
 from fedkl.server.selection.base import SELECTORS  # noqa: E402
 from fedkl.training.metrics import MetricsLog  # noqa: E402
 from fedkl.worlds.base import WORLDS  # noqa: E402
+
+# Ray reads these when it is imported, which Flower does as well.
+os.environ.update(ray_connection.QUIET | ray_connection.LOCAL)
 
 # Plugins change the process that loads them, and doctests would load each.
 collect_ignore_glob = ["**/plugins/*.py"]

@@ -27,7 +27,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path):
     d_global.create(path, PLAN, configure)
     assert d_global.Plan.is_in(path)
     assert d_global.Plan.read(path) == PLAN
-    assert [run.name for run in PLAN.runs(path)] == ["fedavg-seed7", "fedavg-seed8"]
+    assert [run.name for run in PLAN.run_paths(path)] == ["fedavg-seed7", "fedavg-seed8"]
     with pytest.raises(UserError, match="holds a measurement of d_global already"):
         d_global.create(path, PLAN, configure)
 

@@ -21,12 +21,15 @@ from fedkl.network.ray.actor import Plugin
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import Node
 from fedkl.training import lifecycle
+from fedkl.training.comparison import Plan
 from fedkl.training.directory import RunDirectory
 from fedkl.training.provenance import versions
 
 # Ray is imported when somebody is connected, and not before.
 pytestmark = pytest.mark.usefixtures("cluster")
 OWN = Path(__file__).parents[2] / "examples" / "own_reducer.py"
+
+PLAN = Plan("probe-point", ("fedavg",), (0,))
 
 
 def silent(_):
@@ -279,7 +282,7 @@ def worker_processes() -> list[int]:
 
 def test_a_worker_that_is_killed_changes_nothing(cluster, config, here, tmp_path):
     path = tmp_path / "several"
-    workers.create(path, {"there": config.mapping()}, lambda aside: None)
+    workers.create(path, PLAN, {"there": config.mapping()})
     run, killed, shown = path / "there", [], []
 
     def kill_one() -> None:
@@ -298,7 +301,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, config, here, tmp_path
 def test_a_run_on_a_cluster_is_ended_when_it_should_be(cluster, tiny, tmp_path):
     config = tiny(federation__rounds=100_000)
     path = tmp_path / "several"
-    workers.create(path, {"there": config.mapping()}, lambda aside: None)
+    workers.create(path, PLAN, {"there": config.mapping()})
     task = OnRay(cluster).start(path / "there", 0, 1, None)
     log = RunDirectory(path / "there").metrics
     until(log.read)
@@ -312,7 +315,7 @@ def test_a_run_on_a_cluster_is_ended_when_it_should_be(cluster, tiny, tmp_path):
 
 def test_the_log_of_a_run_on_a_cluster_is_not_written_through_a_link(cluster, config, tmp_path):
     path = tmp_path / "several"
-    workers.create(path, {"there": config.mapping()}, lambda aside: None)
+    workers.create(path, PLAN, {"there": config.mapping()})
     (path / "there" / workers.LOG).symlink_to(tmp_path / "victim")
     with pytest.raises(UserError, match=r"cannot write .*worker\.log: it is a symbolic link"):
         workers.run_all([path / "there"], OnRay(cluster), silent, lambda: None)
@@ -321,7 +324,7 @@ def test_the_log_of_a_run_on_a_cluster_is_not_written_through_a_link(cluster, co
 
 def test_what_fails_on_a_worker_is_in_the_log_of_the_run(cluster, config, tmp_path, monkeypatch):
     path = tmp_path / "several"
-    workers.create(path, {"there": config.mapping()}, lambda aside: None)
+    workers.create(path, PLAN, {"there": config.mapping()})
     (path / "there" / "config.toml").write_text("seed = 'none'")
     shown: list[str] = []
     with pytest.raises(UserError, match=r"^not finished: there; see worker\.log there"):

@@ -8,11 +8,14 @@ from finished_runs import smallest
 
 from fedkl.core.errors import UserError
 from fedkl.experiments import workers
+from fedkl.training.comparison import Plan
+
+PLAN = Plan("probe-point", ("fedavg",), (0,))
 
 
 @pytest.fixture
 def run(tmp_path):
-    workers.create(tmp_path / "several", {"one": smallest().mapping()}, lambda aside: None)
+    workers.create(tmp_path / "several", PLAN, {"one": smallest().mapping()})
     return tmp_path / "several" / "one"
 
 

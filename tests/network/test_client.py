@@ -44,8 +44,8 @@ class MyRobot(PointTarget):
     name: ClassVar[str] = "my-robot"
     wish: float = setting(2.0, "what it wants")
 
-    def alike(self, n):
-        rows = super().alike(n)
+    def default_rows(self, n):
+        rows = super().default_rows(n)
         return rows | {"target": rows["target"] * 0 + self.wish}
 """
 BROKEN = """

@@ -54,7 +54,7 @@ def test_a_world_that_does_not_exist_is_one_line(write, capsys, text, problem):
 def test_a_world_of_a_plugin_is_fine(write):
     world = write("client.toml", WORLD)
     try_files(world, [EXAMPLE])
-    with pytest.raises(UserError, match="there is:"):
+    with pytest.raises(UserError, match="available:"):
         try_files(world, [])
 
 

@@ -101,12 +101,12 @@ def _federation(options: argparse.Namespace) -> Federation:
 
 
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
-    from fedkl.config.checks import check_basis
     from fedkl.config.config import from_mapping
+    from fedkl.heterogeneity import check_basis
 
     mapping = run.config()
     config = from_mapping(mapping)
-    check_basis(config.federation)  # before rounds are trained again
+    check_basis(config.federation.sharing())  # before rounds are trained again
     if options.trajectories is None:
         return config
     given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}

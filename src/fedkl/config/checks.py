@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedkl.core.errors import UserError
+from fedkl.heterogeneity import check_basis
 from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE
 from fedkl.server.aggregation import Grouped, build_aggregation
 from fedkl.server.selection.selectors import Measured
-from fedkl.server.settings import FederationSettings
 from fedkl.worlds.base import SharedWorld, World
 from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
@@ -61,7 +61,7 @@ def check(config: Config) -> None:
         _check_pooled(config)
     config.selection.check(n, selected)
     if config.heterogeneity.every or isinstance(config.selection, Measured):
-        check_basis(config.federation)
+        check_basis(config.federation.sharing())
     if config.evaluation.averaging:
         _check_averaging(config)
     config.aggregation.check(n, k)
@@ -138,26 +138,6 @@ def _check_pooled(config: Config) -> None:
         raise UserError(
             "federation.observation_statistics must be federated or none where federation.data is "
             "pooled, not local: who never trains would have none to see with"
-        )
-
-
-def check_basis(federation: FederationSettings) -> None:
-    """Refuse to measure heterogeneity where clients share no basis to measure it in.
-
-    Raises:
-        UserError: each would compute its features from observations of a scale of its own, or has
-            a policy of its own.
-    """
-    if federation.personal == ALL:
-        raise UserError(
-            "federation.personal must not be all where the level of heterogeneity is measured: it "
-            "is that of clients that share a policy"
-        )
-    if federation.observation_statistics == LOCAL:
-        raise UserError(
-            "federation.observation_statistics must be federated or none where the level of "
-            "heterogeneity is measured, not local: what clients see each on a scale of their own "
-            "cannot be compared"
         )
 
 

@@ -2,13 +2,14 @@
 
 from fedkl.heterogeneity.level import Level, level, problem_with_measurement
 from fedkl.heterogeneity.measure import Measure, Measurement
-from fedkl.heterogeneity.settings import HeterogeneitySettings
+from fedkl.heterogeneity.settings import HeterogeneitySettings, check_basis
 
 __all__ = [
     "HeterogeneitySettings",
     "Level",
     "Measure",
     "Measurement",
+    "check_basis",
     "level",
     "problem_with_measurement",
 ]

@@ -7,6 +7,7 @@ import equinox as eqx
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.heterogeneity.measure import STATE_BASES, Measure
+from fedkl.learning.settings import ALL, LOCAL, Sharing
 
 
 class HeterogeneitySettings(eqx.Module):
@@ -53,3 +54,23 @@ class HeterogeneitySettings(eqx.Module):
         """Return the work that clients are asked to do."""
         ridge = self.ridge / self.trajectories
         return Measure(self.trajectories, self.basis, self.features, self.length_scale, ridge)
+
+
+def check_basis(sharing: Sharing) -> None:
+    """Refuse to measure heterogeneity where clients share no basis to measure it in.
+
+    Raises:
+        UserError: each would compute its features from observations of a scale of its own, or has
+            a policy of its own.
+    """
+    if sharing.personal == ALL:
+        raise UserError(
+            "federation.personal must not be all where the level of heterogeneity is measured: it "
+            "is that of clients that share a policy"
+        )
+    if sharing.observations == LOCAL:
+        raise UserError(
+            "federation.observation_statistics must be federated or none where the level of "
+            "heterogeneity is measured, not local: what clients see each on a scale of their own "
+            "cannot be compared"
+        )

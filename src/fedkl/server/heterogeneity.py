@@ -9,7 +9,13 @@ import numpy as np
 
 from fedkl.clients.records import Model
 from fedkl.engines import Engine, Failure, Job
-from fedkl.heterogeneity import Level, Measurement, level, problem_with_measurement
+from fedkl.heterogeneity import (
+    Level,
+    Measurement,
+    check_basis,
+    level,
+    problem_with_measurement,
+)
 from fedkl.io.arrays import size_in_bytes
 from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
 
@@ -80,6 +86,7 @@ def measure(
     """
     if not clients:
         return NOTHING
+    check_basis(config.federation.sharing())
     asked = sorted(clients)
     numbers = np.asarray([[round, client] for client in asked])
     words = words_for(config.seed, Purpose.HETEROGENEITY, numbers)

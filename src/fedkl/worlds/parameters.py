@@ -66,7 +66,7 @@ def parameters_from(nominal: Any, **about: About) -> tuple[Parameter, ...]:
     Example:
         >>> class Params(NamedTuple):
         ...     gravity: float = 9.8
-        >>> words_in(Params(), gravity=About("pulls down", low=0.0))[0].nominal
+        >>> parameters_from(Params(), gravity=About("pulls down", low=0.0))[0].nominal
         9.8
     """
     if about.keys() != set(nominal._fields):

@@ -280,7 +280,7 @@ def test_sigterm_is_heard_like_ctrl_c_while_one_is_connected(cluster):
 def test_a_ray_that_was_imported_otherwise_is_not_joined(cluster, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "another")
     with pytest.raises(UserError, match="has imported Ray already"):
-        connection._prepare(connection._ALONE)
+        connection._prepare(connection.LOCAL)
 
 
 # What follows starts and ends Rays of its own.

@@ -30,12 +30,12 @@ from fedkl.io.files import explain_os_errors
 from fedkl.network.ray.nodes import Node, check_versions, nodes
 from fedkl.network.ray.probe import Access, ask
 
-_QUIET = {
+QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Notices of processes that died go to stdout otherwise, whatever is said of logs.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-_ALONE = {
+LOCAL = {
     # What Ray has for systems on which it starts no clusters: everything listens on loopback.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "token",
@@ -105,7 +105,7 @@ def connected(where: RaySettings) -> Iterator[Cluster]:
 def _started(where: RaySettings) -> Iterator[None]:
     """Start a local Ray."""
     _require_cpus(where, len(cores()))
-    _prepare(_QUIET | _ALONE)
+    _prepare(QUIET | LOCAL)
     # Ray's sockets lie in it, and their paths must be short; that of TMPDIR may be long.
     folder = tempfile.mkdtemp(prefix=f"fedkl-ray-{os.getpid()}-", dir="/tmp")
     try:
@@ -130,7 +130,7 @@ def _started(where: RaySettings) -> Iterator[None]:
 def _joined(address: str, insecure: bool) -> Iterator[None]:
     """Connect to an existing cluster."""
     _require_listener(address)
-    _prepare(_QUIET | _identity(address, insecure))
+    _prepare(QUIET | _identity(address, insecure))
     env_vars = {name: x for name, x in os.environ.items() if name.startswith(_RESULT_VARIABLES)}
     env_vars.pop("JAX_COMPILATION_CACHE_DIR", None)  # a folder of this machine
     with _initialised(address=address, runtime_env={"env_vars": env_vars}):
