@@ -104,7 +104,7 @@ def train(cell: Cell, rounds: int) -> dict[str, Any]:
     }
     with Federation(fedkl.preset(cell.preset, algorithm, SEED, changes)) as federation:
         federation.engine = listening = Listening(federation.engine)
-        refused = sum(len(record["rejected"]) for record in federation)
+        refused = [x["reason"] for record in federation for x in record["rejected"]]
     return cell._asdict() | {
         "rounds": rounds,
         "refused": refused,
@@ -229,7 +229,7 @@ def main() -> None:
         "what": "the largest of what validation limits, over honest clients",
         "machine": machine("jax", "numpy"),
         "cells": len(lines),
-        "refused": sum(x["refused"] for x in lines),
+        "refused": {f"{x['preset']} {x['algorithm']}": x["refused"] for x in lines if x["refused"]},
         "found": checked,
         "paper": believed,
     }
@@ -243,7 +243,8 @@ def main() -> None:
 def said(line: dict[str, Any]) -> str:
     """A cell that is done."""
     return (
-        f"{line['preset']} {line['algorithm']}: {line['refused']} refused, {line['seconds']:.0f} s"
+        f"{line['preset']} {line['algorithm']}: {line['refused'] or 'nobody'} refused,"
+        f" {line['seconds']:.0f} s"
     )
 
 
