@@ -292,7 +292,7 @@ def test_lies_are_told_refused_and_resumed(tmp_path: Path) -> None:
 def test_the_range_of_honest_clients_is_within_what_is_allowed(tmp_path: Path) -> None:
     results = str(tmp_path / "honest.jsonl")
     result = result_of("honest_range", "--presets", "probe-point", "--results", results)
-    assert (result["cells"], result["refused"]) == (6, 0)
+    assert (result["cells"], result["refused"]) == (6, {})
     assert {"policy, in norms", "rewards.mean, in scales", "a return"} <= result["found"].keys()
     for found in result["found"].values():
         assert found["allowed"] is None or 0 <= found["most"] < found["allowed"]
