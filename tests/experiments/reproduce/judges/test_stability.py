@@ -60,6 +60,11 @@ def test_a_smaller_step_that_is_calm_and_late_is_what_the_paper_says():
     smaller = tables.of_group("reacher-init-state", "smaller", {"fedavg": late, "fedprox": late})
     finding = judged(more=smaller, fedkl=STEADY, fedavg=FALLS, fedprox=FALLS)
     assert tables.verdicts(finding)["slow"] == HOLDS
+    falls = [values - np.where(np.arange(60) % 5 == 0, 50.0, 0.0) for values in late]
+    unstable = tables.of_group("reacher-init-state", "smaller", {"fedavg": falls, "fedprox": falls})
+    finding = judged(more=unstable, fedkl=STEADY, fedavg=FALLS, fedprox=FALLS)
+    assert tables.verdicts(finding)["slow"] != HOLDS
+    assert "stable is at most 10%" in finding.verdicts[1].measured
     calm = tables.of_group("reacher-init-state", "smaller", {"fedavg": STEADY, "fedprox": STEADY})
     finding = judged(more=calm, fedkl=STEADY, fedavg=FALLS, fedprox=FALLS)
     assert tables.verdicts(finding)["slow"] == IN_PART

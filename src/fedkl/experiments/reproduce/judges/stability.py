@@ -112,7 +112,7 @@ def _shares(curves: Curves) -> FloatArray:
 
 
 def _stable(letter: dict[str, Curves]) -> Verdict:
-    """Is FedKL collapsed in few rounds, and in fewer than its rivals?"""
+    """Judge whether FedKL is collapsed in few rounds, and in fewer than its rivals."""
     if "fedkl" not in letter or not letter.keys() & {*RIVALS}:
         return Verdict("stable", OPEN, "the runs are not there yet.")
     own = _shares(letter["fedkl"])
@@ -138,22 +138,29 @@ def _stable(letter: dict[str, Curves]) -> Verdict:
 
 
 def _slow(letter: dict[str, Curves], smaller: dict[str, Curves]) -> Verdict:
-    """Is a smaller step stable, and late?"""
+    """Judge whether a smaller step is stable, by the same bar as FedKL, and late.
+
+    The bar was added when the first runs were in: before, it was enough that a smaller step
+    collapsed in fewer rounds than the larger one.
+    """
     both = [name for name in RIVALS if name in letter and name in smaller]
     if not both or "fedkl" not in letter:
         return Verdict("slow", OPEN, "the runs are not there yet.")
     parts, said = [], []
     target = _target(letter["fedkl"])
     for name in both:
-        calmer = difference(_shares(letter[name]), _shares(smaller[name]))
+        own = _shares(smaller[name])
+        few = verdict(difference(np.full(len(own), STABLE), own))
+        calmer = difference(_shares(letter[name]), own)
         late = difference(smaller[name].rounds_to(target), letter["fedkl"].rounds_to(target))
-        parts += [verdict(calmer), verdict(late)]
+        parts += [few, verdict(calmer), verdict(late)]
         said.append(
-            f"{letter[name].name} is collapsed in {100 * _shares(smaller[name]).mean():.0f} % of "
+            f"{letter[name].name} is collapsed in {100 * own.mean():.0f} % of "
             f"rounds instead of {100 * _shares(letter[name]).mean():.0f} %, and needs "
             f"{interval_text(late, 2)} rounds more than FedKL to {target:.3g}"
         )
-    return Verdict("slow", together(parts), f"{'; '.join(said)}.")
+    text = f"{'; '.join(said)}; stable is at most {STABLE:.0%}."
+    return Verdict("slow", together(parts), text)
 
 
 def _target(curves: Curves) -> float:
@@ -163,7 +170,7 @@ def _target(curves: Curves) -> float:
 
 
 def _precedes(experiment: Experiment, runs: Runs) -> Verdict:
-    """Is the distance larger in rounds that lose return? Among rounds of one stage of a run."""
+    """Judge whether distance is larger in rounds that lose return, among those of a run's stage."""
     run, rounds, distance, loss, falls = [], [], [], [], []
     for case in experiment.cases:
         if case.group != LETTER or case.algorithm not in OF_THE_PAPER:
