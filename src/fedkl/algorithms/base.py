@@ -43,9 +43,9 @@ class RoundResult(NamedTuple):
     coefficients: dict[str, Float[Array, ""]]
     """c2 and those of the algorithm, as the last iteration left them."""
     client_state: Any
-    """What the client has kept for the algorithm."""
+    """The state that the client keeps for the algorithm."""
     server_state: Any
-    """What the algorithm had the server broadcast."""
+    """The state that the algorithm has the server broadcast."""
     policy: Policy
     """The client's policy now."""
     global_policy: Policy

@@ -128,7 +128,7 @@ class Start(NamedTuple):
     """A client's starting point, which stays as it is until the round's end."""
 
     model: Model
-    """What was broadcast (pi^t)."""
+    """The broadcast model (pi^t)."""
     client: ClientState
     """Its own state before the round."""
     key: PRNGKeyArray

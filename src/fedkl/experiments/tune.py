@@ -24,7 +24,7 @@ from fedkl.training.metrics import MetricsLog
 from fedkl.training.plans import RunsPlan
 
 HALVINGS = 2
-"""Where nobody says otherwise, and there are enough rounds and candidates."""
+"""The default, if there are enough rounds and candidates."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def tried(path: Path, plan: Plan, rungs: Sequence[Rung]) -> list[Tried]:
 
 
 def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list[Tried]) -> Tried:
-    """Write tuning.json, and returns the winner.
+    """Write tuning.json, and return the winner.
 
     Raises:
         UserError: there is none, because no candidate that came to the end has a score.

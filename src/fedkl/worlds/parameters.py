@@ -22,7 +22,7 @@ class Parameter(NamedTuple):
     """Inclusive limits, of every entry."""
     help: str = ""
     whole: bool = False
-    """Whether it must be a whole number."""
+    """True if it must be a whole number."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ class Case(NamedTuple):
     tier: int
     """Where all experiments are run, those of the first tier come first."""
     reference: str = ""
-    """What it is instead of a federation, if it is none: a name in `fedkl.experiments.compare`."""
+    """The reference that it is, if it is no federation: a name in `fedkl.experiments.compare`."""
 
     @property
     def kind(self) -> str:

@@ -106,7 +106,7 @@ class Weighted(Selector[tuple[()]]):
 
 
 Values = Float[np.ndarray, " n"]
-"""What was measured of each client; NaN of those who are not candidates, or had their turn."""
+"""The measurement of each client; NaN of those that are no candidates, or had their turn."""
 
 
 class Measured(Selector[Values]):

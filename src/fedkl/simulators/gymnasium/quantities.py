@@ -26,7 +26,7 @@ class Quantity(NamedTuple):
     high: float = math.inf
     """Inclusive limits."""
     whole: bool = False
-    """Whether it must be a whole number."""
+    """True if it must be a whole number."""
 
 
 def quantity_of(value: Any, help: str) -> Quantity | None:
