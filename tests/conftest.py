@@ -39,9 +39,13 @@ install_import_hook([f"fedkl.{name}" for name in WITH_SHAPES], "shape_checks.che
 
 import fedkl  # noqa: E402
 from fedkl.algorithms.base import ALGORITHMS  # noqa: E402
+from fedkl.clients.learner import LEARNERS  # noqa: E402
+from fedkl.clients.upload import UPLOADS  # noqa: E402
 from fedkl.core import plugins  # noqa: E402
 from fedkl.experiments import workers  # noqa: E402
 from fedkl.io import compilation  # noqa: E402
+from fedkl.learning.distributions import DISTANCES  # noqa: E402
+from fedkl.learning.penalty import SCHEDULES  # noqa: E402
 from fedkl.network.ray import connection as ray_connection  # noqa: E402
 from fedkl.network.ray.connection import Cluster, RaySettings, connected  # noqa: E402
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS  # noqa: E402
@@ -70,7 +74,18 @@ settings.load_profile("tests")
 # Whoever was started in the background, or by nohup, ignores Ctrl-C; tests raise it and rely on it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REGISTRIES = (ALGORITHMS, REDUCERS, SELECTORS, STEPS, TRANSFORMS, WORLDS)
+REGISTRIES = (
+    ALGORITHMS,
+    DISTANCES,
+    LEARNERS,
+    REDUCERS,
+    SCHEDULES,
+    SELECTORS,
+    STEPS,
+    TRANSFORMS,
+    UPLOADS,
+    WORLDS,
+)
 
 TINY = {
     "federation.clients": 4,

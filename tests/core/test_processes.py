@@ -1,13 +1,15 @@
 """Cores, and processes that do not outlive their parent."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from fedkl.core.processes import cores, signals_held
+from fedkl.core.errors import UserError
+from fedkl.core.processes import cores, require_address_space, signals_held
 
 CHILD = """
 import os, sys, time
@@ -25,6 +27,30 @@ time.sleep(60)
 
 def test_cores_are_those_that_this_process_may_use():
     assert cores() == sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "threads", "fits"),
+    [
+        (resource.RLIM_INFINITY, "2", True),
+        (2 << 30, "2", True),
+        (1632 << 20, "2", True),
+        (1631 << 20, "2", False),
+        (2 << 30, "64", False),
+        (3 << 30, "64", True),
+        (1 << 30, "many", False),
+    ],
+)
+def test_a_limit_of_addresses_under_which_jax_would_abort_is_refused(
+    monkeypatch, limit, threads, fits
+):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
+    monkeypatch.setenv("PJRT_NPROC", threads)
+    if fits:
+        require_address_space()
+        return
+    with pytest.raises(UserError, match=rf"may take {limit >> 20:,} MiB of .*`ulimit -v`"):
+        require_address_space()
 
 
 def test_where_a_system_cannot_say_there_is_at_least_one_core(monkeypatch):

@@ -37,6 +37,8 @@ def test_settings_are_short_unless_they_would_be_mixed_up():
 def test_a_word_that_is_like_none_is_answered_with_nothing():
     assert did_you_mean("fedprix", ["fedkl", "fedprox"]) == " (did you mean fedprox?)"
     assert did_you_mean("--ep", ["--help", "--episodes"]) == " (did you mean --episodes?)"
+    assert did_you_mean("lr", ["learning_rate", "l2"]) == " (did you mean learning_rate?)"
+    assert did_you_mean("lr", ["hidden"]) == ""
     assert did_you_mean("", ["fedkl"]) == ""
     assert did_you_mean("nope", ["fedkl", "fedprox"]) == ""
 

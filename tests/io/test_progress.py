@@ -37,6 +37,15 @@ RECORD: dict[str, Any] = {
             },
             "return -8.13  client 4 left out (not finite)  no update was accepted",
         ),
+        (
+            {
+                "kl_local": None,
+                "held_back": [{"client": 1, "reason": "too far"}],
+                "outliers": [{"client": 3, "share": 0.0123}],
+            },
+            "return -8.13  statistics of client 1 left out (too far)  client 3 has broken readings "
+            "in 1.23% of its steps",
+        ),
     ],
 )
 def test_a_round_in_a_few_words(change: dict[str, Any], words: str) -> None:

@@ -9,6 +9,17 @@ class UserError(Exception):
     """
 
 
+class MissingPackageError(UserError):
+    """A package that is not installed, because only some need it."""
+
+    def __init__(self, needs: str, extra: str) -> None:
+        """Args:
+        needs: what needs it, and its name: "a cluster needs Ray".
+        extra: of this package, which brings it along.
+        """
+        super().__init__(f"{needs}; install it with `pip install -e '.[{extra}]'`")
+
+
 STALLED = 3
 """The exit code of training that goes nowhere."""
 

@@ -1,15 +1,15 @@
-"""Registries of what a config asks for by name: algorithms, worlds, links of the server."""
+"""Registries of what a config asks for by name: algorithms, worlds, links, distances."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from fedkl.core.errors import UserError
 from fedkl.core.text import did_you_mean
 
-T = TypeVar("T", bound=type)
+T = TypeVar("T", bound=Callable[..., Any])
 
 
 def require_known(kind: str, name: str, known: Collection[str], field: str = "") -> None:
@@ -31,7 +31,7 @@ def require_known(kind: str, name: str, known: Collection[str], field: str = "")
 
 
 class Registry:
-    """Classes by their `name`.
+    """Classes by their `name`, or functions by their own.
 
     Example:
         >>> shapes = Registry("shape")
@@ -46,21 +46,26 @@ class Registry:
         fedkl.core.errors.UserError: there is no shape 'square'; available: circle
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, replaced: Callable[[], None] = lambda: None) -> None:
+        """Args:
+        kind: of what is registered, for messages.
+        replaced: called when what a name stood for is replaced.
+        """
         self.kind = kind
+        self._replaced = replaced
         self._classes: dict[str, tuple[Any, Any]] = {}
-        """The class of each name, and the module that registered it."""
+        """The class or function of each name, and the module that registered it."""
 
     def register(self, cls: T) -> T:
-        """Add a class under its `name`.
+        """Add a class under its `name`, or a function under its own.
 
         A file that is run again (an edited plugin, a cell of a notebook) replaces what it
         registered.
 
         Raises:
-            UserError: the class has no name, or another class has it.
+            UserError: the class has no name, or another has it.
         """
-        name = getattr(cls, "name", None)
+        name = getattr(cls, "name" if isinstance(cls, type) else "__name__", None)
         if not isinstance(name, str):
             raise UserError(f"{_home(cls)} needs a `name` to be registered as a {self.kind}")
         module = sys.modules.get(cls.__module__)
@@ -71,13 +76,15 @@ class Registry:
                 f"there are two {self.kind}s named '{name}': {_home(known)} and {_home(cls)}"
             )
         self._classes[name] = (cls, module)
+        if known is not cls:
+            self._replaced()
         return cls
 
     def __getitem__(self, name: str) -> Any:
         return self.find(name)
 
     def find(self, name: str, field: str = "") -> Any:
-        """Look up the class of that name.
+        """Look up the class or function of that name.
 
         Args:
             name: as registered.
@@ -93,5 +100,5 @@ class Registry:
         return iter(sorted(self._classes))
 
 
-def _home(cls: type) -> str:
+def _home(cls: Callable[..., Any]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"

@@ -13,11 +13,12 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 from fedkl.core.errors import UserError
+from fedkl.core.registry import Registry
 from fedkl.core.text import did_you_mean
 
 _MOST = 2**31 - 1
@@ -44,7 +45,7 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
-    choices: Sequence[str] | None = None,
+    choices: Iterable[str] | None = None,
     infinite: bool = False,
     path: bool = False,
     static: bool = False,
@@ -58,7 +59,7 @@ def setting(
         low: inclusive lower limit (of every entry, for tuples).
         high: inclusive upper limit.
         above: exclusive lower limit.
-        choices: the strings allowed.
+        choices: the strings allowed; of a registry, those that it has when a config is built.
         infinite: True if inf is a sensible value.
         path: True if the value is the path of a file; a run keeps it absolute.
         static: True if the value shapes the compiled code (sizes, switches, names); False if it
@@ -105,6 +106,74 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
             for name, value in values.items()
         }
     )
+
+
+def build_names(cls: type, values: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """Make the settings of a chain's table that name its links, and return the others beside them.
+
+    Args:
+        cls: of those that name links, with an `each` of several.
+        values: the table.
+        where: the table's name, for messages.
+
+    Raises:
+        UserError: names the setting and what is allowed.
+    """
+    own = {f.name for f in dataclasses.fields(cls)}
+    names = build(cls, {name: value for name, value in values.items() if name in own}, where)
+    if len(set(names.each)) < len(names.each):
+        raise UserError(f"{where}.each must name a link only once")
+    return names, {name: value for name, value in values.items() if name not in own}
+
+
+def build_links(
+    classes: Sequence[type], values: Mapping[str, Any], names: type, where: str
+) -> list[Any]:
+    """Make the links of a chain, whose settings stand flat in one table beside their names.
+
+    A setting goes to every link that has one of its name; where the table is silent, the default of
+    the first of them goes to all, so that a table says the same when it is read back.
+
+    Args:
+        classes: of the links.
+        values: the table's settings, without those that name links.
+        names: the class of the settings that name links.
+        where: the table's name, for messages.
+
+    Raises:
+        UserError: names the setting and what is allowed.
+    """
+    own = defaults(names)
+    known: dict[str, Any] = {}
+    for cls in classes:
+        known = defaults(cls) | known
+    if taken := known.keys() & own.keys():
+        raise UserError(
+            f"{where}.{min(taken)} is the name of a link, and cannot be the name of a setting"
+        )
+    for name in values:
+        if name not in known:
+            allowed = ", ".join([*sorted(own), *known])
+            hint = did_you_mean(name, [*own, *known])
+            raise UserError(
+                f"{where}.{name} is not a setting{hint}; with these links {where} has: {allowed}"
+            )
+    return [build(cls, of_link(cls, {**known, **values}), where) for cls in classes]
+
+
+def of_link(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of one link, from the table of all."""
+    return {name: value for name, value in values.items() if name in defaults(cls)}
+
+
+def registered(group: Any) -> list[Any]:
+    """Look up what the settings of a group name in a registry."""
+    named = []
+    for f in dataclasses.fields(group):
+        choices = f.metadata.get("limits", {}).get("choices")
+        if isinstance(choices, Registry):
+            named.append(choices[getattr(group, f.name)])
+    return named
 
 
 def defaults(cls: type) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import math
 import re
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -128,8 +130,25 @@ def folder_name(*parts: str) -> str:
     return f"{name[: _LONG - 9].rstrip('-.=')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
+_ELSEWHERE = {
+    "batch_size": "minibatch",
+    "gamma": "discount",
+    "lam": "gae_lambda",
+    "lambda": "gae_lambda",
+    "lr": "learning_rate",
+    "n_epochs": "epochs",
+    "n_steps": "steps",
+    "net_arch": "hidden",
+    "num_clients": "clients",
+    "optimizer": "optimiser",
+}
+"""Words that other libraries have for ours."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Ask in brackets for the known word that was meant; empty if none is like it.
+
+    It knows some words of other libraries.
 
     Example:
         >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("cart", ["demo", "cartpole"])
@@ -138,7 +157,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = [*known]
     # The beginning of a word is often less like it than another word is.
     begun = sorted((one for one in known if word and one.startswith(word)), key=len)
-    close = begun or difflib.get_close_matches(word, known, n=1)
+    named = [one for one in known if one == _ELSEWHERE.get(word)]
+    close = named or begun or difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
@@ -163,3 +183,13 @@ def one_line(error: BaseException) -> str:
         'ValueError: a b'
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+
+
+def print_warning(message: str) -> None:
+    """Print a warning on stderr, in the name of the program; nothing, where that is not possible.
+
+    For what no caller can be told of: a hook of Python's or JAX's, in which nothing may raise.
+    """
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"fedkl: warning: {printable(message)}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Files that are whole at every moment, a sentence for what goes wrong, and the cache folder."""
+"""Files that are whole at every moment, and a sentence for what goes wrong."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from fedkl.core.errors import UserError
 
+END_OF_LOG = 2**16
+"""Bytes in which the last lines of a log are looked for."""
 _TEMPORARY = ".fedkl-tmp"
 
 _REASONS = {
@@ -112,6 +114,31 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     return path.read_bytes()
 
 
+def read_start(path: Path, most: int) -> bytes:
+    """Read an ordinary file's first bytes.
+
+    Args:
+        path: the file.
+        most: how many bytes at the most.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is no ordinary file.
+    """
+    require_ordinary(path)
+    with path.open("rb") as stream:
+        return stream.read(most)
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """Read an ordinary file's last bytes, such as the last lines of a log; otherwise as
+    `read_start`."""
+    require_ordinary(path)
+    with path.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
+        return stream.read(most)
+
+
 def open_to_write(path: Path, append: bool = False, mode: int = 0o666) -> int:
     """Open a file to change in place, made if it is not there; links are not followed.
 
@@ -206,8 +233,3 @@ def remove_temporaries(directory: Path) -> None:
     for entry in directory.iterdir():
         if is_temporary(entry.name) and (entry.is_symlink() or not entry.is_dir()):
             entry.unlink(missing_ok=True)
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/fedkl`, usually `~/.cache/fedkl`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedkl"

@@ -12,6 +12,8 @@ from fedkl.core.errors import UserError
 from fedkl.io import files
 
 LOCK = ".lock"
+_MOST = 64
+"""Bytes of the file that are read: two numbers, each on its line."""
 
 
 class Lock:
@@ -42,7 +44,13 @@ class Lock:
             raise UserError(f"{path.parent} is in use by {holder}") from error
         # Somebody may have removed the file before it was locked, and hold another one by now.
         self.require()
-        self._write(last_saved(path.parent))
+        try:
+            self._write(last_saved(path.parent))
+        except UserError:
+            # A full disk: what was made for the lock goes, and what somebody had written stays.
+            if not os.fstat(descriptor).st_size:
+                path.unlink()
+            raise
 
     def require(self) -> None:
         """Require that the lock is still held, before something is written.
@@ -86,9 +94,36 @@ def last_saved(directory: Path) -> int | None:
     return _read(directory / LOCK)[1]
 
 
+def holder(directory: Path) -> int | None:
+    """The process that holds a directory; None if none does, or nobody may know."""
+    owner, _ = _read(directory / LOCK)
+    if owner is None:
+        return None
+    try:
+        os.kill(owner, 0)
+    except PermissionError:  # it is another user's
+        pass
+    except (ProcessLookupError, OverflowError):
+        return None
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # Only beside a process of that number, so that one that comes now is not turned away.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return owner
+    except OSError:  # a file system without locks
+        return None
+    finally:
+        os.close(descriptor)
+    return None  # another process has the number by now
+
+
 def _read(path: Path) -> tuple[int | None, int | None]:
     try:
-        data = files.read_bytes(path)[:64]
+        data = files.read_start(path, _MOST)
     except (OSError, UserError):
         return None, None  # nobody has been here yet, or nobody may know
     words = data.decode("ascii", "replace").split()
@@ -104,7 +139,7 @@ def lock_directory(directory: Path) -> Iterator[Lock]:
     it would let two processes hold locks on two files of the same name.
 
     Raises:
-        UserError: another process (or this one, elsewhere) holds it.
+        UserError: another process (or this one, elsewhere) holds it, or it could not be written.
     """
     path = directory / LOCK
     with files.explain_os_errors("lock", path):
@@ -115,5 +150,10 @@ def lock_directory(directory: Path) -> Iterator[Lock]:
             # Nobody else writes now, so these are of a process that died.
             files.remove_temporaries(directory)
         yield lock
-    finally:
+    except BaseException:
+        with contextlib.suppress(OSError):  # what went wrong before says more
+            os.close(descriptor)
+        raise
+    # A disk may say only now that it could not write what was noted.
+    with files.explain_os_errors("write", path):
         os.close(descriptor)

@@ -204,6 +204,12 @@ def describe(record: Mapping[str, Any], distance: str = "distance") -> str:
         parts.append(f"guarded {record['guarded']}")
     for rejected in record["rejected"]:
         parts.append(f"client {rejected['client']} left out ({rejected['reason']})")
+    for held in record.get("held_back") or ():
+        parts.append(f"statistics of client {held['client']} left out ({held['reason']})")
+    for broken in record.get("outliers") or ():
+        parts.append(
+            f"client {broken['client']} has broken readings in {broken['share']:.2%} of its steps"
+        )
     if record["note"]:
         parts.append(record["note"])
     return _GAP.join(parts)

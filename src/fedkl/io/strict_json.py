@@ -27,13 +27,17 @@ def encode(record: Mapping[str, Any], indent: int | None = None) -> bytes:
 
     Raises:
         TypeError: something in the record has no JSON form.
+        ValueError: it is nested too deeply.
 
     Example:
         >>> import numpy as np
         >>> encode({"loss": np.float32(0.5), "kl": float("nan"), "clients": np.arange(3)})
         b'{"loss": 0.5, "kl": null, "clients": [0, 1, 2]}'
     """
-    return json.dumps(_plain(record), allow_nan=False, indent=indent).encode("ascii")
+    try:
+        return json.dumps(_plain(record), allow_nan=False, indent=indent).encode("ascii")
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def decode(data: bytes) -> dict[str, Any]:
@@ -69,13 +73,14 @@ def decode_sealed(data: bytes, key: str) -> dict[str, Any]:
     """
     try:
         record = decode(data)
+        stated = record.pop(_CHECKSUM, None)
+        found = _sha256(record)
     except ValueError as error:
         raise ValueError(f"is not valid JSON: {error}") from error
-    stated = record.pop(_CHECKSUM, None)
     if stated is None and not any(_is_checksum(value) for value in record.values()):
         return record
     # One by another name is damage, too.
-    if stated != _sha256(record):
+    if stated != found:
         raise ValueError("does not fit its checksum: it was edited or damaged")
     if not data.endswith(b"\n"):
         raise ValueError("was cut off at its end")
