@@ -162,7 +162,7 @@ def test_the_authors_distance_is_root_two_times_the_papers():
     assert float(sqrt_kl_unhalved(p, q)) == pytest.approx(0.5**0.5)
 
 
-@pytest.mark.parametrize("name", DISTANCES)
+@pytest.mark.parametrize("name", list(DISTANCES))
 def test_every_distance_answers_for_each_state_and_is_zero_only_at_equality(name, numbers):
     distance = jax.jit(DISTANCES[name])
     for p, q in [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,18 +63,9 @@ def advantages(
     return jax.lax.scan(backwards, nothing, (delta, continues), reverse=True)[1]
 
 
-@runtime_checkable
-class HasSettings(Protocol):
-    """An object that holds the settings of local training."""
-
-    @property
-    def learner(self) -> LearnerSettings: ...
-    @property
-    def critic(self) -> CriticSettings: ...
-
-
 def batches(
-    task: HasSettings,
+    learner: LearnerSettings,
+    settings: CriticSettings,
     previous: Policy,
     broadcast: Policy,
     value_net: MLP,
@@ -85,7 +76,8 @@ def batches(
     """Return advantages and targets of an iteration's episodes, flattened to samples.
 
     Args:
-        task: for discount and advantages, and which targets the critic learns from.
+        learner: for discount and advantages.
+        settings: of the critic, for its targets.
         previous: pi_{i-1}, which ran the episodes.
         broadcast: pi^t.
         value_net: the critic as it is.
@@ -93,14 +85,13 @@ def batches(
         data: the episodes.
         reward: their rewards, scaled.
     """
-    learner = task.learner
 
     def standard(x: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
         return statistics.standardise(seen, x, learner.observation_clip)
 
     observation = standard(data.observation)
     seen_by_critic, last = observation, standard(data.last_observation)
-    if task.critic.sees_time:
+    if settings.sees_time:
         limit, elapsed = len(data.reward), data.elapsed()
         seen_by_critic = critic.with_time(observation, elapsed, limit)
         counted = jnp.cumsum(data.mask, axis=0)
@@ -116,7 +107,7 @@ def batches(
     bootstrap = learner.bootstrap_truncation
     steps = steps_of(data, reward, value, last_value, value_at_cut, bootstrap)
     gain = advantages(steps, learner.discount, learner.gae_lambda)
-    if task.critic.targets == "gae":
+    if settings.targets == "gae":
         target = gain + value
     else:
         target = advantages(steps, learner.discount, 1.0) + value

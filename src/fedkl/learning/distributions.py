@@ -13,9 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, PRNGKeyArray
 
+from fedkl.core.registry import Registry
 from fedkl.io.arrays import Array
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+# Compiled code knows a distance by its name alone.
+DISTANCES = Registry("distance", replaced=jax.clear_caches)
+register_distance = DISTANCES.register
+"""Adds a function of pi^t and pi, batches of distributions, to one number for each state, under its
+own name, for `algorithm.distance`; decorates it. It is differentiated: mind roots at 0."""
 
 
 class Gaussian(eqx.Module):
@@ -82,21 +89,25 @@ def safe_sqrt(x: Float[Array, "*b"], floor: float = 1e-8) -> Float[Array, "*b"]:
     return jnp.where(large, jnp.sqrt(jnp.where(large, x, 1.0)), 0.0)
 
 
+@register_distance
 def sqrt_kl(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     """sqrt(KL(p || q) / 2): Pinsker's bound on the total variation, the paper's choice."""
     return safe_sqrt(p.kl(q) / 2)
 
 
+@register_distance
 def sqrt_kl_unhalved(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     """sqrt(KL(p || q)): what the authors' released code uses."""
     return safe_sqrt(p.kl(q))
 
 
+@register_distance
 def kl(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     """KL(p || q)."""
     return p.kl(q)
 
 
+@register_distance
 def tv(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     """Total variation: exact for categoricals, for Gaussians the smaller of two upper bounds.
 
@@ -110,6 +121,7 @@ def tv(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     return safe_sqrt(jnp.minimum(divergence / 2, -jnp.expm1(-divergence)))
 
 
+@register_distance
 def mahalanobis(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     """Distance of the means in standard deviations of p (chi distance for categoricals)."""
     if isinstance(p, Categorical):
@@ -120,6 +132,7 @@ def mahalanobis(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     return safe_sqrt(jnp.sum(((p.mean - q.mean) * jnp.exp(-p.log_std)) ** 2, axis=-1))
 
 
+@register_distance
 def wasserstein(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     """2-Wasserstein distance; for categoricals with unit cost between actions, whose square is
     the total variation."""
@@ -129,6 +142,3 @@ def wasserstein(p: Distribution, q: Distribution) -> Float[Array, "*b"]:
     assert isinstance(q, Gaussian)
     deviations = (jnp.exp(p.log_std) - jnp.exp(q.log_std)) ** 2
     return safe_sqrt(jnp.sum((p.mean - q.mean) ** 2 + deviations, axis=-1))
-
-
-DISTANCES = {f.__name__: f for f in (sqrt_kl, sqrt_kl_unhalved, kl, tv, mahalanobis, wasserstein)}

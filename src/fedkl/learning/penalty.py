@@ -1,14 +1,16 @@
-"""The paper's rule for adaptive penalty coefficients, for c2 and c1 alike."""
+"""The paper's rule for adaptive penalty coefficients, for c2 and c1 alike, and targets for it."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from fedkl.core.errors import UserError
+from fedkl.core.registry import Registry
 from fedkl.io.arrays import Array
 
 Number = Float[Array, ""] | float
@@ -76,3 +78,31 @@ def capped(bounds: Bounds, max_advantage: Float[Array, ""], measured: Float[Arra
     apart = measured > 0
     cap = jnp.where(apart, max_advantage / jnp.where(apart, measured, 1.0), jnp.inf)
     return low, jnp.maximum(low, jnp.minimum(high, cap))
+
+
+# Compiled code knows a schedule by its name alone.
+SCHEDULES = Registry("schedule", replaced=jax.clear_caches)
+register_schedule = SCHEDULES.register
+"""Adds a schedule of the target that c1 is adapted to after every iteration, under the function's
+own name, for `algorithm.c1_adapted`; decorates it. It is a function of the iteration (from 0,
+traced), of the number of iterations in a round, and of the target of a whole round (d_global)."""
+
+Iteration = Int[Array, ""] | int
+
+
+@register_schedule
+def iteration(iteration: Iteration, iterations: int, d_global: Number) -> Number:
+    """d_global all along: the paper's rule."""
+    return d_global
+
+
+@register_schedule
+def ramp(iteration: Iteration, iterations: int, d_global: Number) -> Number:
+    """A target that grows from 0 to d_global in the round."""
+    return d_global * (iteration + 1) / iterations
+
+
+@register_schedule
+def round(iteration: Iteration, iterations: int, d_global: Number) -> Number:
+    """d_global, for a coefficient that is adapted once, when the round is over."""
+    return d_global

@@ -14,7 +14,7 @@ from jaxtyping import Float, PRNGKeyArray
 from fedkl.io.arrays import Array, Scalar
 from fedkl.learning.distributions import Categorical, Distribution, Gaussian
 from fedkl.learning.products import dense
-from fedkl.learning.settings import ALL, NONE, LearnerSettings
+from fedkl.learning.settings import ALL, NONE, RoundSettings
 from fedkl.worlds.base import AnyWorld, Continuous
 
 
@@ -59,7 +59,7 @@ class Policy(eqx.Module):
     network: MLP
     log_std: Float[Array, " a"] | None
 
-    def __init__(self, world: AnyWorld, settings: LearnerSettings, key: PRNGKeyArray) -> None:
+    def __init__(self, world: AnyWorld, settings: RoundSettings, key: PRNGKeyArray) -> None:
         actions = world.actions
         continuous = isinstance(actions, Continuous)
         outputs = actions.size if isinstance(actions, Continuous) else actions.number

@@ -11,8 +11,8 @@ from fedkl.core.settings import setting
 from fedkl.learning.penalty import ACROSS_ROUNDS, Coefficient, check_bounds
 
 
-class LearnerSettings(eqx.Module):
-    """One client's policy optimisation (the paper's equation for h_n and its three phases)."""
+class RoundSettings(eqx.Module):
+    """Settings of every learner: the length of a round, the policy's network, discounting."""
 
     iterations: int = setting(20, "I: local iterations in a round", low=1, static=True)
     steps: int = setting(2048, "T: steps an iteration collects", low=1, static=True)
@@ -21,17 +21,6 @@ class LearnerSettings(eqx.Module):
         "steps: exactly T, with a new episode after every end, and the last ones cut; episodes: "
         "whole episodes, as many as fill T at full length",
         choices=("steps", "episodes"),
-        static=True,
-    )
-    epochs: int = setting(10, "E: passes over an iteration's data", low=1, static=True)
-    minibatch: int = setting(64, "samples in a gradient step", low=1, static=True)
-    learning_rate: float = setting(1e-3, "step size of the policy", above=0)
-    optimiser: str = setting("sgd", "the policy's optimiser", choices=("sgd", "adam"), static=True)
-    max_gradient_norm: float = setting(
-        math.inf,
-        "longer policy gradients are shortened to this norm; inf: never",
-        above=0,
-        infinite=True,
         static=True,
     )
     hidden: tuple[int, ...] = setting(
@@ -45,6 +34,39 @@ class LearnerSettings(eqx.Module):
     gae_lambda: float = setting(0.95, "lambda of generalised advantage estimation", low=0, high=1)
     bootstrap_truncation: bool = setting(
         True, "take the critic's value after a time-limit end (false: take 0)", static=True
+    )
+    observation_clip: float = setting(
+        5.0, "standardised observations are clipped to plus or minus this", above=0
+    )
+    uniform_exploration: float = setting(
+        0.0,
+        "probability of an action uniform in [0, 1] until a client finished its first iteration",
+        low=0,
+        high=1,
+        static=True,
+    )
+    personal_iterations: int = setting(
+        0,
+        "iterations at the start of a round in which only the personal part of the policy is "
+        "trained (federation.personal)",
+        low=0,
+        static=True,
+    )
+
+
+class LearnerSettings(RoundSettings):
+    """One client's policy optimisation (the paper's equation for h_n and its three phases)."""
+
+    epochs: int = setting(10, "E: passes over an iteration's data", low=1, static=True)
+    minibatch: int = setting(64, "samples in a gradient step", low=1, static=True)
+    learning_rate: float = setting(1e-3, "step size of the policy", above=0)
+    optimiser: str = setting("sgd", "the policy's optimiser", choices=("sgd", "adam"), static=True)
+    max_gradient_norm: float = setting(
+        math.inf,
+        "longer policy gradients are shortened to this norm; inf: never",
+        above=0,
+        infinite=True,
+        static=True,
     )
     standardise_advantages: bool = setting(
         True, "give each batch's advantages mean 0 and deviation 1", static=True
@@ -66,9 +88,6 @@ class LearnerSettings(eqx.Module):
     ratio_bounds: tuple[float, float] = setting(
         (0.0, math.inf), "the importance ratio is clipped to this range", infinite=True, low=0
     )
-    observation_clip: float = setting(
-        5.0, "standardised observations are clipped to plus or minus this", above=0
-    )
     reward_clip: float = setting(10.0, "scaled rewards are clipped to plus or minus this", above=0)
     d_local: float = setting(0.01, "target KL(pi_{i-1} || pi_i) of an iteration", above=0)
     c2: float = setting(1.0, "first coefficient of the local KL penalty", above=0)
@@ -83,25 +102,20 @@ class LearnerSettings(eqx.Module):
     guard_multiple: float = setting(
         3.0, "the trust region ends at this multiple of d_local", above=1
     )
-    personal_iterations: int = setting(
-        0,
-        "iterations at the start of a round in which only the personal part of the policy is "
-        "trained (federation.personal)",
-        low=0,
-        static=True,
-    )
-    uniform_exploration: float = setting(
-        0.0,
-        "probability of an action uniform in [0, 1] until a client finished its first iteration",
-        low=0,
-        high=1,
-        static=True,
-    )
     outliers_beyond: float = setting(
-        20.0,
-        "observations and rewards further than this from their batch's mean are pulled in to that "
-        "before they enter the running statistics; the unit is the batch's deviation plus the size "
-        "of its mean (at least 1)",
+        8.0,
+        "an observation this many times as large as the largest usual one of its iteration is a "
+        "broken reading: it is counted, and does not enter the running statistics; usual is what "
+        "four fifths of the iteration's readings are, and whatever no such gap divides from them "
+        "(sizes below 1 count as 1)",
+        above=1,
+        infinite=True,
+        static=True,
+    )
+    reward_outliers_beyond: float = setting(
+        400.0,
+        "likewise of rewards, of which honest ones may be seldom and large; a broken one is not "
+        "learnt from, either: it counts as the mean of the others",
         above=1,
         infinite=True,
         static=True,

@@ -6,6 +6,9 @@ and float64 NumPy arrays on the server alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,10 +18,8 @@ from jaxtyping import Bool, Float, Shaped
 from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning.products import sum_of_products
 
-MOST_PASSES = 1000
-"""Over a batch, in search of outliers; each takes at least a hundredth off the farthest."""
-LARGEST_READING = 1e15
-"""A reading beyond this is cut to it: the sum of squares must not overflow."""
+BROKEN = 0.2
+"""Largest share of a batch that may be outliers; what is more common is how things are."""
 
 
 class Moments(eqx.Module):
@@ -71,39 +72,71 @@ def of_batch(
     return Moments(count, mean, squares, whole[pairs(x.shape[-1])])
 
 
-def without_outliers(
-    x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: float
-) -> Float[Array, "*d"]:
-    """A batch whose outliers were pulled in; the very same numbers if there are none.
+class Cleaned(NamedTuple):
+    """A batch without its outliers, and which they were."""
 
-    One broken sensor reading must not set the scale that everybody sees with. An outlier is further
-    from the mean than `limit` times the deviation and the size of the mean together (at least 1:
-    what was constant but for one honest jump of an ordinary size has no outlier). It stretches the
-    deviation that it is measured in, so it is pulled in again and again, until it is none. A batch
-    of at most limit^2 entries has no outliers, whatever is in it.
+    x: Float[Array, "*d"]
+    """The batch, with the mean of the others in the place of each outlier."""
+    outlier: Bool[Array, "*d"]
+
+
+def without_outliers(x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: float) -> Cleaned:
+    """Take the outliers out of a batch; the very same numbers if there are none.
+
+    A broken sensor must not set the scale that everybody sees with. What it says is set apart by a
+    gap: a reading is an outlier if it is over `limit` times as large as the largest usual one (a
+    size below 1 counts as 1, so that what is constant but for honest jumps of an ordinary size has
+    no outlier). Usual is what four fifths of the batch agree on, and whatever is connected to that
+    without such a gap: the seldom large readings of a movement that begins fast, say. So outliers,
+    however large and many, do not stretch what they are measured by, as they would a deviation.
+    A NaN is none: whoever gives one is to be refused.
     """
-    if weights.size <= limit**2:
-        return x
     mask = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(bool)
+    axes = tuple(range(weights.ndim))
 
-    def going_on(now: tuple[Array, Array, Array]) -> Bool[Array, ""]:
-        _, suspicious, passes = now
-        return suspicious & (passes < MOST_PASSES)
+    def find(now: _Search) -> _Search:
+        size = jnp.where(mask, jnp.abs(now.x), 0.0)
+        enough = (1 - BROKEN) * jnp.sum(mask)
 
-    def pull_in(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        x, _, passes = now
-        x = jnp.clip(x, -LARGEST_READING, LARGEST_READING)
-        moments = of_batch(x, weights)
-        spread = jnp.sqrt(moments.squares / jnp.maximum(moments.count, 1))
-        reach = limit * (spread + jnp.maximum(1.0, jnp.abs(moments.mean)))
-        # A little more, so that a pass takes at least that little off the farthest.
-        far = jnp.any(mask & (jnp.abs(x - moments.mean) > 1.01 * reach))
-        pulled = jnp.where(far, jnp.clip(x, moments.mean - reach, moments.mean + reach), x)
-        return pulled, far, passes + 1
+        def grow(usual: Array) -> Array:
+            few = jnp.sum(mask & (size <= usual), axis=axes) < enough
+            return jnp.where(few, usual * limit, usual)
 
-    # Whatever the mean, what is not larger than this is no outlier: most batches need no more.
-    suspicious = jnp.max(jnp.where(mask, jnp.abs(x), 0.0)) > limit - 1
-    return jax.lax.while_loop(going_on, pull_in, (x, suspicious, jnp.zeros((), int)))[0]
+        def connect(usual: Array) -> Array:
+            return jnp.max(jnp.where(size <= limit * usual, size, 1.0), axis=axes, initial=1.0)
+
+        usual = _settled(grow, jnp.ones(x.shape[weights.ndim :], x.dtype))
+        # Growing overshoots: back to the largest reading that is as usual as that.
+        usual = jnp.max(jnp.where(size <= usual, size, 1.0), axis=axes, initial=1.0)
+        outlier = mask & (size > limit * _settled(connect, usual))
+        usual_ones = mask & ~outlier
+        total = jnp.sum(jnp.where(usual_ones, now.x, 0.0), axis=axes)
+        mean = total / jnp.maximum(jnp.sum(usual_ones, axis=axes), 1)
+        return _Search(jnp.where(outlier, mean, now.x), outlier, jnp.asarray(False))
+
+    # What is not larger than this is no outlier, whatever is usual: most batches need no more.
+    suspicious = jnp.max(jnp.where(mask, jnp.abs(x), 0.0)) > limit
+    nothing = _Search(x, jnp.zeros(x.shape, bool), suspicious)
+    found = jax.lax.while_loop(lambda now: now.goes_on, find, nothing)
+    return Cleaned(found.x, found.outlier)
+
+
+class _Search(NamedTuple):
+    """A batch before or after its outliers were looked for."""
+
+    x: Array
+    outlier: Array
+    goes_on: Array
+
+
+def _settled(step: Callable[[Array], Array], usual: Array) -> Array:
+    """Repeat a step, which only ever enlarges, until it changes nothing."""
+
+    def going_on(now: tuple[Array, Array]) -> Array:
+        before, after = now
+        return jnp.any(before != after)
+
+    return jax.lax.while_loop(going_on, lambda now: (now[1], step(now[1])), (usual, step(usual)))[1]
 
 
 def merge(a: Moments, b: Moments) -> Moments:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from fedkl.io.arrays import Array
-from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.settings import RoundSettings
 from fedkl.worlds.base import AnyWorld
 
 
@@ -65,7 +65,7 @@ def columns_for(world: AnyWorld, steps: int) -> int:
     return -(-steps // world.horizon)
 
 
-def samples_in(world: AnyWorld, learner: LearnerSettings) -> int:
+def samples_in(world: AnyWorld, learner: RoundSettings) -> int:
     """Return the number of samples in an iteration's data, with those that do not count."""
     if learner.collect == "steps":
         return learner.steps
