@@ -10,9 +10,9 @@ import pytest
 
 from fedkl.algorithms import FedKL
 from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Update, first_states
-from fedkl.clients.round import local_round
+from fedkl.clients.round import PolicyOptimisation, local_round
 from fedkl.clients.sources import Traced
-from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.worlds import PointTarget
 
 
@@ -71,7 +71,7 @@ def point() -> Callable[..., Task]:
         return Task(
             PointTarget(),
             FedKL(d_global=d_global, c1=c1, c1_bounds=(1e-4, 20.0)),
-            LearnerSettings(**(learner | numbers)),
+            PolicyOptimisation(**(learner | numbers)),
             CriticSettings(hidden=(4,), epochs=2, minibatch=32),
         )
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedkl.clients.behaviour import Behaviour, actors, seeds_of
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.policy import Policy
-from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Seed
@@ -19,7 +19,7 @@ AGENTS = 7
 
 
 def learner_with(**numbers):
-    return LearnerSettings(hidden=(100, 50, 25), output_scale=1.0, **numbers)
+    return PolicyOptimisation(hidden=(100, 50, 25), output_scale=1.0, **numbers)
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +67,12 @@ def actors_of(*arguments, **options):
 @pytest.fixture(scope="module")
 def far():
     """A policy whose actions are about 100, far from all that is uniform in [0, 1]."""
-    policy = Policy(PointTarget(), LearnerSettings(hidden=(4,)), KEY)
+    policy = Policy(PointTarget(), PolicyOptimisation(hidden=(4,)), KEY)
     return eqx.tree_at(lambda p: p.network.biases[-1], policy, jnp.array([100.0]))
 
 
 def test_uniform_actions_come_only_before_the_first_iteration_is_finished(far):
-    learner = LearnerSettings(uniform_exploration=0.5)
+    learner = PolicyOptimisation(uniform_exploration=0.5)
     observation = jnp.ones((4000, 1))
 
     def actions(iterations, deterministic=False):
@@ -91,7 +91,7 @@ def test_uniform_actions_come_only_before_the_first_iteration_is_finished(far):
 
 def test_a_policy_acts_on_standardised_observations(far):
     seen = Moments(jnp.array(4.0), jnp.array([3.0]), jnp.array([16.0]))
-    act = Behaviour(LearnerSettings(), far, seen, jnp.array(1), deterministic=True)
+    act = Behaviour(PolicyOptimisation(), far, seen, jnp.array(1), deterministic=True)
     np.testing.assert_allclose(
         act(jnp.array([[1.0], [1e9]]), KEY), far(jnp.array([[-1.0], [5.0]])).mode(), rtol=1e-6
     )

@@ -14,9 +14,9 @@ from fedkl.clients.mixture import (
     with_members,
 )
 from fedkl.clients.records import Task
-from fedkl.clients.round import Start
+from fedkl.clients.round import PolicyOptimisation, Start
 from fedkl.clients.sources import Traced
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.settings import CriticSettings
 from fedkl.worlds import PointTarget
 from fedkl.worlds.probes import PointParams
 
@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 
 
 def task_with(deviation):
-    learner = LearnerSettings(hidden=(), initial_log_std=float(np.log(deviation)))
+    learner = PolicyOptimisation(hidden=(), initial_log_std=float(np.log(deviation)))
     return Task(PointTarget(), FedAvg(), learner, CriticSettings(hidden=()))
 
 

@@ -26,15 +26,16 @@ from fedkl.clients.records import (
     first_states,
     problem_with_state,
 )
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.policy import whole as whole_policy
-from fedkl.learning.settings import PERSONAL, CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import PERSONAL, CriticSettings, Sharing
 from fedkl.worlds import Chain, PointTarget
 
 KEY = jax.random.key(0)
 
 
 def a_task(algorithm=None, **learner):
-    settings = LearnerSettings(hidden=(3,), **learner)
+    settings = PolicyOptimisation(hidden=(3,), **learner)
     return Task(PointTarget(), algorithm or FedAvg(), settings, CriticSettings(hidden=(2,)))
 
 
@@ -96,7 +97,7 @@ def test_what_an_algorithm_shares_and_keeps_is_of_what_is_sent(personal):
 
 def test_products_of_features_are_kept_only_for_who_asks():
     tasks = {
-        name: Task(Chain(), algorithm, LearnerSettings(hidden=(2,)), CriticSettings(hidden=(2,)))
+        name: Task(Chain(), algorithm, PolicyOptimisation(hidden=(2,)), CriticSettings(hidden=(2,)))
         for name, algorithm in {
             "fedkl": FedKL(),
             "normal": FedKLAnchored(),
@@ -112,7 +113,7 @@ def test_products_of_features_are_kept_only_for_who_asks():
 
 
 def test_networks_have_the_shapes_of_their_world():
-    learner, critic = LearnerSettings(hidden=(3,)), CriticSettings(hidden=(2,))
+    learner, critic = PolicyOptimisation(hidden=(3,)), CriticSettings(hidden=(2,))
     model, _ = first_states(Task(Chain(), FedAvg(), learner, critic), Sharing(), KEY)
     assert [w.shape for w in model.policy.network.weights] == [(5, 3), (3, 2)]
     assert [w.shape for w in model.critic.weights] == [(5, 2), (2, 1)]

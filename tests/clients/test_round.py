@@ -9,9 +9,9 @@ import pytest
 
 from fedkl.algorithms import ALGORITHMS, FedKL
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import local_round
+from fedkl.clients.round import PolicyOptimisation, local_round
 from fedkl.clients.sources import Traced
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.settings import CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Bandit, PointTarget
 
@@ -77,7 +77,7 @@ def test_clients_trained_together_do_as_they_would_alone(train, start, point, pa
 
 def test_a_round_reports_each_iteration_and_its_end(outcome):
     update, client, metrics = outcome
-    for name in ("kl_local", "distance_global", "guarded", "train_return", "steps"):
+    for name in ("kl_local", "distance_global", "guarded", "train_return", "steps", "outliers"):
         assert metrics[name].shape == (3,)
     same_bits(metrics["coefficients"], client.coefficients)
     assert float(metrics["step_scale"]) == float(client.step_scale)
@@ -109,7 +109,7 @@ def test_sent_statistics_hold_the_rounds_own_data_only(train, start, point, para
 
 def authors(c1=0.25, critic_rate=0.001, **numbers):
     """Static choices opposite to those of `point`, as in the authors' code."""
-    learner = LearnerSettings(
+    learner = PolicyOptimisation(
         iterations=2,
         steps=64,
         epochs=1,
@@ -277,7 +277,7 @@ def test_no_number_compiles_anything_again(name, start):
         return local_round(task, start, Traced(task.world, params))
 
     jitted = jax.jit(counted)
-    learner = LearnerSettings(iterations=1, steps=4, epochs=1, minibatch=2, hidden=(2,))
+    learner = PolicyOptimisation(iterations=1, steps=4, epochs=1, minibatch=2, hidden=(2,))
     task = Task(Bandit(), ALGORITHMS[name](), learner, CriticSettings(hidden=(2,), epochs=1))
     rest = (Start(*start(task), KEY), row(Bandit().clients(1, KEY)))
     jitted.trace(task, *rest)

@@ -11,14 +11,13 @@ import pytest
 from fedkl.algorithms import FedAvg, FedKLAnchored, FedProx
 from fedkl.clients.records import Start, Task
 from fedkl.clients.round import (
-    begin,
-    behaviour,
+    PolicyOptimisation,
     global_behaviour,
     iteration_keys,
     iteration_stats,
     policy_of,
 )
-from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, LearnerSettings
+from fedkl.learning.settings import ALL, PERSONAL, CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
 
@@ -26,7 +25,7 @@ KEY = jax.random.key(5)
 
 
 def a_task(algorithm=None, world=None, **critic):
-    learner = LearnerSettings(hidden=(3,), iterations=2, steps=8)
+    learner = PolicyOptimisation(hidden=(3,), iterations=2, steps=8)
     return Task(
         world or PointTarget(),
         algorithm or FedAvg(),
@@ -56,26 +55,28 @@ def test_a_client_acts_and_begins_with_its_own_part_of_the_policy(start, persona
     assert moved == (0 if personal == "none" else 2)
     if personal != ALL:  # then the server has no part of it
         np.testing.assert_array_equal(policy.network.weights[0], model.policy.network.weights[0])
-    carry = begin(task, Start(model, client, KEY))
+    carry = task.learner.begin(task, Start(model, client, KEY))
     for acting in (
         carry.policy,
-        behaviour(task, Start(model, client, KEY), carry).policy,
+        task.learner.behaviour(task, Start(model, client, KEY), carry).policy,
         global_behaviour(task, model, client).policy,
     ):
         jax.tree.map(np.testing.assert_array_equal, acting, policy)
 
 
 def test_the_personal_part_is_in_the_optimisers_memory_too(start):
-    learner = LearnerSettings(hidden=(3,), optimiser="adam", iterations=2, steps=8)
+    learner = PolicyOptimisation(hidden=(3,), optimiser="adam", iterations=2, steps=8)
     task = Task(PointTarget(), FedAvg(), learner, CriticSettings(hidden=(2,)))
-    memory = begin(task, Start(*start(task, personal="last-layer"), KEY)).policy_optimiser
-    whole = begin(task, Start(*start(task), KEY)).policy_optimiser
+    memory = task.learner.begin(
+        task, Start(*start(task, personal="last-layer"), KEY)
+    ).policy_optimiser
+    whole = task.learner.begin(task, Start(*start(task), KEY)).policy_optimiser
     assert jax.tree.structure(memory) == jax.tree.structure(whole)
 
 
 def test_nothing_is_collected_before_the_first_iteration(start):
     task = a_task(FedKLAnchored(), world=Chain())
-    carry = begin(task, Start(*start(task), KEY))
+    carry = task.learner.begin(task, Start(*start(task), KEY))
     assert float(carry.step_size_sum) == 0
     assert carry.observations.products.tolist() == [0] * 10
     assert not any(x.any() for x in jax.tree.leaves((carry.observations, carry.rewards)))
@@ -85,13 +86,13 @@ def test_nothing_is_collected_before_the_first_iteration(start):
 
 def test_a_sample_is_carried_for_who_asks(start):
     task = a_task(FedKLAnchored(anchors="shared"), world=Chain())
-    assert begin(task, Start(*start(task), KEY)).sample.shape == (24, 5)
+    assert task.learner.begin(task, Start(*start(task), KEY)).sample.shape == (24, 5)
 
 
 @pytest.mark.parametrize(("sees_time", "inputs"), [(False, 1), (True, 2)])
 def test_a_replayed_batch_is_as_wide_as_what_the_critic_sees(start, sees_time, inputs):
     task = a_task(sees_time=sees_time, replay_previous=True)
-    replay = begin(task, Start(*start(task), KEY)).replay
+    replay = task.learner.begin(task, Start(*start(task), KEY)).replay
     assert replay.observation.shape == (8, inputs)
     assert not replay.weight.any()
 
@@ -102,10 +103,10 @@ def test_what_a_client_sees_with_is_what_was_sent_and_what_it_has_seen_since(sta
     model, client = start(task)
     sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
     begun = Start(eqx.tree_at(lambda m: m.observations, model, sent), client, KEY)
-    carry = begin(task, begun)
-    assert float(iteration_stats(task, begun, carry).mean[0]) == 3
+    carry = task.learner.begin(task, begun)
+    assert float(iteration_stats(task.learner, begun, carry).mean[0]) == 3
     new = Moments(jnp.array(8.0), jnp.zeros(1), jnp.zeros(1))
-    merged = iteration_stats(task, begun, carry._replace(observations=new))
+    merged = iteration_stats(task.learner, begun, carry._replace(observations=new))
     assert (float(merged.count), float(merged.mean[0])) == (12, 1)
 
 
@@ -118,5 +119,7 @@ def test_statistics_from_the_round_stay_what_was_sent(start):
     sent = Moments(np.float32(4), np.array([3.0], np.float32), np.array([4.0], np.float32))
     begun = Start(eqx.tree_at(lambda m: m.observations, model, sent), client, KEY)
     new = Moments(jnp.array(8.0), jnp.zeros(1), jnp.zeros(1))
-    seen = iteration_stats(task, begun, begin(task, begun)._replace(observations=new))
+    seen = iteration_stats(
+        task.learner, begun, task.learner.begin(task, begun)._replace(observations=new)
+    )
     assert (float(seen.count), float(seen.mean[0])) == (4, 3)

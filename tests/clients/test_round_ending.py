@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import Algorithm, FedKL, FedKLAnchored, Scaffold
-from fedkl.clients import round as pieces
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import begin, behaviour, finish, iteration_keys, message_after
+from fedkl.clients.round import PolicyOptimisation, iteration_keys, message_after
 from fedkl.clients.sources import Traced
-from fedkl.learning.settings import PERSONAL, CriticSettings, LearnerSettings
+from fedkl.learning.settings import PERSONAL, CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget
 from fedkl.worlds.probes import PointParams
@@ -23,7 +22,7 @@ ITERATIONS = 3
 def a_task(algorithm, world=None, **learner):
     usual = {"iterations": ITERATIONS, "steps": 16, "epochs": 1, "minibatch": 8, "hidden": (3,)}
     critic = CriticSettings(hidden=(2,), epochs=1, minibatch=16)
-    return Task(world or PointTarget(), algorithm, LearnerSettings(**usual | learner), critic)
+    return Task(world or PointTarget(), algorithm, PolicyOptimisation(**usual | learner), critic)
 
 
 def reported(guarded=(False,) * ITERATIONS, distances=(0.0,) * ITERATIONS):
@@ -54,12 +53,12 @@ def over(start):
     def shown(metrics, moved=2.0, step_size_sum=5.0, **places):
         task = a_task(Notes(), learning_rate=0.25)
         begun = Start(*start(task, **places), KEY)
-        carry = begin(task, begun)
+        carry = task.learner.begin(task, begun)
         end = carry._replace(
             policy=jax.tree.map(lambda x: x + moved, carry.policy),
             step_size_sum=jnp.array(step_size_sum),
         )
-        return begun, *finish(task, begun, end, metrics)
+        return begun, *task.learner.finish(task, begun, end, metrics)
 
     return shown
 
@@ -138,18 +137,18 @@ def test_the_shape_of_a_message_is_known_before_the_first_round(start, anchors, 
 
 def rounds_of(task, begun, params):
     """c1 as each iteration leaves it, what was measured, and what comes of the round."""
-    improve, fit = jax.jit(pieces.improve), jax.jit(pieces.fit_critic)
-    carry, seen, rows = begin(task, begun), [], []
+    improve, fit = jax.jit(task.learner.improve), jax.jit(task.learner.fit_critic)
+    carry, seen, rows = task.learner.begin(task, begun), [], []
     for i in range(ITERATIONS):
-        acts = behaviour(task, begun, carry)
+        acts = task.learner.behaviour(task, begun, carry)
         data = Traced(task.world, params).collect(acts, 16, iteration_keys(KEY, i)[0])
-        cleaned = pieces.clean(task, data)
+        cleaned = task.learner.clean(task, data)
         carry, batch, metrics = improve(task, begun, carry, data, cleaned, jnp.asarray(i))
         carry = fit(task, begun, carry, batch, jnp.asarray(i))
         seen.append({name: float(c) for name, c in carry.coefficients.items()})
         rows.append(metrics)
     metrics = jax.tree.map(lambda *x: jnp.stack(x), *rows)
-    return seen, metrics, finish(task, begun, carry, metrics)
+    return seen, metrics, task.learner.finish(task, begun, carry, metrics)
 
 
 def test_once_a_round_c1_waits_for_the_end_of_it_while_c2_does_not(start):
@@ -177,8 +176,8 @@ def test_once_a_round_c1_goes_by_the_last_distance_that_counts(
 ):
     task = a_task(FedKL(c1=0.5, d_global=0.6, c1_adapted="round"))
     begun = Start(*start(task), KEY)
-    end = begin(task, begun)._replace(step_size_sum=jnp.array(step_size_sum))
-    _, after = finish(task, begun, end, reported(guarded, [0.6, 0.1, 0.9]))
+    end = task.learner.begin(task, begun)._replace(step_size_sum=jnp.array(step_size_sum))
+    _, after = task.learner.finish(task, begun, end, reported(guarded, [0.6, 0.1, 0.9]))
     assert float(after.coefficients["c1"]) == expected
 
 
@@ -196,11 +195,11 @@ def test_who_went_nowhere_settles_nothing(start):
     """Whatever was measured last does not count, even if it is not a number."""
     task = a_task(Settles())
     begun = Start(*start(task), KEY)
-    still = begin(task, begun)
+    still = task.learner.begin(task, begun)
     metrics = reported([True] * 3, [float("nan")] * 3)
     for step_size_sum, expected in ((0.0, 1.0), (0.1, 9.0)):
         end = still._replace(step_size_sum=jnp.array(step_size_sum))
-        trained, after = finish(task, begun, end, metrics)
+        trained, after = task.learner.finish(task, begun, end, metrics)
         assert float(after.coefficients["c2"]) == expected
         assert float(trained.metrics["coefficients"]["c2"]) == expected
 
@@ -208,10 +207,10 @@ def test_who_went_nowhere_settles_nothing(start):
 def test_a_settled_coefficient_that_is_averaged_is_sent(start):
     task = a_task(FedKLAnchored(c_a=0.5, d_anchor=0.3))
     begun = Start(*start(task), KEY)
-    still = begin(task, begun)
+    still = task.learner.begin(task, begun)
     for step_size_sum, expected in ((1.0, 0.25), (0.0, 0.5)):  # KL is 0; then nothing was measured
         end = still._replace(step_size_sum=jnp.array(step_size_sum))
-        trained, after = finish(task, begun, end, reported())
+        trained, after = task.learner.finish(task, begun, end, reported())
         assert float(trained.update.model.coefficients["c_a"]) == expected
         assert float(trained.metrics["coefficients"]["c_a"]) == expected
         assert float(after.coefficients["c_a"]) == expected
@@ -234,16 +233,16 @@ def sampled(start, real, episodes=40):
     """What is taken of 40 different observations, of which only some are real."""
     task = a_task(FedKLAnchored(anchors="shared"), steps=episodes)
     begun = Start(*start(task), KEY)
-    carry = begin(task, begun)
+    carry = task.learner.begin(task, begun)
     data = Traced(task.world, PointParams(np.float32(0.5))).collect(
-        behaviour(task, begun, carry), episodes, KEY
+        task.learner.behaviour(task, begun, carry), episodes, KEY
     )
     data = data._replace(
         observation=jnp.arange(episodes, dtype=float).reshape(1, episodes, 1),
         mask=jnp.arange(episodes)[None] < real,
     )
-    cleaned = pieces.clean(task, data)
-    after, _, _ = jax.jit(pieces.improve)(task, begun, carry, data, cleaned, jnp.asarray(0))
+    cleaned = task.learner.clean(task, data)
+    after, _, _ = jax.jit(task.learner.improve)(task, begun, carry, data, cleaned, jnp.asarray(0))
     return np.asarray(after.sample)[:, 0].astype(int).tolist()
 
 

@@ -61,6 +61,17 @@ def test_the_step_scale_recovers_by_a_tenth_an_iteration(train, start, point, be
     assert float(end.step_scale) == pytest.approx(after)
 
 
+@pytest.mark.parametrize("before", [0.0, 1e-45, 2.0**-20])
+@pytest.mark.parametrize("learning_rate", [1e-4, 1e20])
+def test_no_step_scale_is_too_small_to_recover(train, start, point, before, learning_rate):
+    task = point(learning_rate=learning_rate)
+    model, client = start(task)
+    client = eqx.tree_at(lambda c: c.step_scale, client, np.float32(before))
+    _, end, metrics = train(task, model, client, PARAMS, KEY)
+    assert bool(metrics["guarded"][-1]) == (learning_rate == 1e20)
+    assert float(end.step_scale) >= 2.0**-20
+
+
 def test_the_step_scale_is_a_factor_on_the_learning_rate(train, start, point):
     task, halved = point(learning_rate=0.004), point(learning_rate=0.002)
     model, client = start(task)

@@ -13,7 +13,8 @@ import pytest
 
 from fedkl.algorithms import Algorithm, Coefficient
 from fedkl.clients.records import Task
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.clients.round import PolicyOptimisation
+from fedkl.learning.settings import CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import PointTarget
 from fedkl.worlds.probes import PointParams
@@ -80,7 +81,7 @@ def telling(name, only=-1):
 
 
 def a_task(algorithm, **numbers):
-    learner = LearnerSettings(
+    learner = PolicyOptimisation(
         iterations=2,
         steps=8,
         epochs=1,

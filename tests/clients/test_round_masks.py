@@ -9,7 +9,8 @@ import pytest
 
 from fedkl.algorithms import FedKL
 from fedkl.clients.records import Task
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.clients.round import PolicyOptimisation
+from fedkl.learning.settings import CriticSettings
 from fedkl.worlds import Continuous, Transition, World
 
 KEY = jax.random.key(5)
@@ -57,7 +58,7 @@ def short(train, start):
     critic = CriticSettings(hidden=(4,), epochs=2, minibatch=8)
 
     def run(length, nonsense=0.0, scale=1.0, steps=24, **numbers):
-        learner = LearnerSettings(
+        learner = PolicyOptimisation(
             iterations=2,
             steps=steps,
             epochs=2,

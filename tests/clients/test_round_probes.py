@@ -10,8 +10,9 @@ import pytest
 
 from fedkl.algorithms import ALGORITHMS, FMARL, FedAvg, FedKL, FedProx
 from fedkl.clients.records import Task
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.critic import values
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.settings import CriticSettings
 from fedkl.server.aggregation import Chain as Aggregation
 from fedkl.worlds import Bandit, Chain, PointTarget
 from fedkl.worlds.base import Transition
@@ -40,7 +41,7 @@ def federate(train, task, model, client, params, rounds):
     return model
 
 
-BANDIT_LEARNER = LearnerSettings(
+BANDIT_LEARNER = PolicyOptimisation(
     iterations=4,
     steps=128,
     epochs=4,
@@ -142,7 +143,7 @@ def learnt_values(train, start, **settings):
     critic = CriticSettings(
         hidden=(), learning_rate=0.03, epochs=4, minibatch=500, targets=settings.pop("targets")
     )
-    learner = LearnerSettings(
+    learner = PolicyOptimisation(
         iterations=40,
         steps=2000,
         epochs=1,
@@ -207,7 +208,7 @@ def test_a_critic_that_sees_the_time_knows_how_much_is_to_come(train, start, tar
     critic = CriticSettings(
         hidden=(), learning_rate=0.05, epochs=4, minibatch=64, targets=targets, sees_time=True
     )
-    learner = LearnerSettings(
+    learner = PolicyOptimisation(
         iterations=60,
         steps=256,
         epochs=1,

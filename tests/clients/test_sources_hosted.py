@@ -9,11 +9,11 @@ import pytest
 
 from fedkl.clients import sources as module
 from fedkl.clients.behaviour import Behaviour
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Hosted, lengths_for, recording, trajectories
 from fedkl.core.errors import UserError
 from fedkl.learning.advantage import steps_of
 from fedkl.learning.policy import Policy
-from fedkl.learning.settings import LearnerSettings
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.episodes import Columns
 from fedkl.simulators.pool import Workers
@@ -112,7 +112,7 @@ def hosted(workers):
 
 @pytest.fixture(scope="module")
 def acts():
-    learner = LearnerSettings(hidden=(4,))
+    learner = PolicyOptimisation(hidden=(4,))
     return Behaviour(learner, Policy(PointTarget(), learner, KEY), None, jnp.array(1))
 
 

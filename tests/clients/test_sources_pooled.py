@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedkl.clients.behaviour import Behaviour
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Hosted, PooledHosted, PooledTraced, Traced
 from fedkl.learning.policy import Policy
-from fedkl.learning.settings import LearnerSettings
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import Continuous, PointTarget, Transition, World
@@ -128,7 +128,7 @@ def workers():
 
 @pytest.fixture(scope="module")
 def acts():
-    learner = LearnerSettings(hidden=(4,))
+    learner = PolicyOptimisation(hidden=(4,))
     return Behaviour(learner, Policy(PointTarget(), learner, KEY), None, jnp.array(1))
 
 

@@ -11,9 +11,10 @@ import pytest
 from fedkl.algorithms import FedAvg
 from fedkl.clients import work
 from fedkl.clients.records import Start, Task
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.settings import CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import PointTarget
 from fedkl.worlds.probes import PointParams
@@ -34,7 +35,7 @@ def evaluate(task, model, client, params, key, episodes, deterministic):
 @pytest.fixture(scope="module")
 def known(start):
     """A policy whose mean is 3 times the standardised observation, with deviation 1/2."""
-    learner = LearnerSettings(
+    learner = PolicyOptimisation(
         hidden=(), initial_log_std=float(np.log(0.5)), uniform_exploration=0.5
     )
     task = Task(PointTarget(), FedAvg(), learner, CriticSettings(hidden=()))

@@ -9,8 +9,9 @@ import pytest
 
 from fedkl.algorithms import FedKL
 from fedkl.clients.records import Task, first_states
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.engines.base import Failure, Job, Rows, parts_of
-from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.worlds import PointTarget
 
 WORDS = np.zeros(2, np.uint32)
@@ -18,7 +19,9 @@ WORDS = np.zeros(2, np.uint32)
 
 @pytest.fixture(scope="module")
 def made():
-    task = Task(PointTarget(), FedKL(), LearnerSettings(hidden=(2,)), CriticSettings(hidden=(2,)))
+    task = Task(
+        PointTarget(), FedKL(), PolicyOptimisation(hidden=(2,)), CriticSettings(hidden=(2,))
+    )
     return first_states(task, Sharing(), jax.random.key(0))
 
 

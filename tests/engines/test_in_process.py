@@ -66,6 +66,21 @@ def test_a_network_client_would_send_and_keep_the_same_bits(tiny, algorithm):
         assert same_bits(states[client], state)
 
 
+def test_the_clients_chain_has_the_same_bits_wherever_it_runs(tiny):
+    plain, clipped = tiny(), tiny(upload__each=["clip"], upload__max_norm=0.01)
+    (before, kept), (answers, states) = trained(plain, [0, 3]), trained(clipped, [0, 3])
+    start = Start(broadcast(Federation(plain).state.model), None, key_of(0))
+    for client in (0, 3):
+        answer, state = alone(clipped, client)
+        assert same_bits(answers[client], answer)
+        assert same_bits(states[client], state)
+        # The links are all that differs, and only in what is sent.
+        assert same_bits(kept[client], state)
+        update = jax.jit(clipped.upload)(before[client].update, start)
+        assert same_bits(update, answer.update)
+        assert not same_bits(update, before[client].update)
+
+
 def test_clients_vmapped_together_give_the_same_update_up_to_rounding(tiny):
     singly, _ = trained(tiny(), [0, 1, 3])
     together, _ = trained(tiny(federation__clients_at_once=2), [0, 1, 3])

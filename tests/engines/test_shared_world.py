@@ -13,13 +13,14 @@ import pytest
 
 from fedkl.algorithms import FedKL, FedKLAnchored, Scaffold
 from fedkl.clients.records import Start, Task, first_states
-from fedkl.clients.round import local_round
+from fedkl.clients.round import PolicyOptimisation, local_round
 from fedkl.clients.sources import Traced
+from fedkl.clients.upload import Clip, UploadChain
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.core.errors import UserError
 from fedkl.engines import Failure, InSharedWorld, Job
 from fedkl.learning.randomness import words_of
-from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.episodes import run_job
@@ -81,7 +82,14 @@ class Bench:
     """An engine with a fresh federation, ready to train a round."""
 
     def __init__(
-        self, world, clients=(0, 1, 2), at_once=1, algorithm=None, personal="none", **learner
+        self,
+        world,
+        clients=(0, 1, 2),
+        at_once=1,
+        algorithm=None,
+        personal="none",
+        upload=(),
+        **learner,
     ):
         usual = {
             "iterations": 3,
@@ -93,7 +101,8 @@ class Bench:
             "d_local": 0.05,
         }
         critic = CriticSettings(hidden=(4,), epochs=2, minibatch=16)
-        self.task = Task(world, algorithm or FedKL(), LearnerSettings(**usual | learner), critic)
+        settings = PolicyOptimisation(**usual | learner)
+        self.task = Task(world, algorithm or FedKL(), settings, critic, UploadChain(upload))
         self.model, self.first = first_states(
             self.task, Sharing(personal=personal), jax.random.key(0)
         )
@@ -203,6 +212,22 @@ def test_with_the_same_noise_a_client_learns_what_local_round_teaches_it(
         assert jax.tree.structure(outcome) == jax.tree.structure(expected)
         for ours, theirs in zip(jax.tree.leaves(outcome), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_clients_chain_changes_what_is_sent_as_it_does_elsewhere(bench, at_once):
+    plain = bench(Points(), at_once=at_once)
+    clipped = bench(Points(), at_once=at_once, upload=(Clip(0.01),))
+    before, after = plain.train(), clipped.train()
+    assert same_bits(plain.states(), clipped.states())
+    for client, (one, other) in enumerate(zip(before, after, strict=True)):
+        start = Start(plain.model, plain.first, jax.random.fold_in(KEY, client))
+        expected = jax.jit(clipped.task.upload)(one.update, start)
+        assert not same_bits(one.update, other.update)
+        if at_once == 1:
+            assert same_bits(expected, other.update)
+        for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(other.update), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_every_client_learns_from_its_own_rewards_and_keeps_its_place(bench):

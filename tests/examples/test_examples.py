@@ -1,6 +1,7 @@
 """The examples do what they show, without touching the package."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,10 @@ import pytest
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
-from fedkl.learning.distributions import Gaussian, sqrt_kl
+from fedkl.clients import LEARNERS
+from fedkl.clients.upload import UPLOADS
+from fedkl.learning.distributions import DISTANCES, Gaussian, sqrt_kl
+from fedkl.learning.penalty import SCHEDULES
 from fedkl.learning.policy_optimisation import HookInput, PolicyBatch
 from fedkl.server.aggregation import REDUCERS, STEPS
 from fedkl.server.selection import SELECTORS, Pool
@@ -25,7 +29,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture(autouse=True)
 def registries(monkeypatch):
     """What an example registers is forgotten after the test."""
-    for registry in (ALGORITHMS, WORLDS, REDUCERS, STEPS, SELECTORS):
+    for registry in (
+        ALGORITHMS, DISTANCES, LEARNERS, REDUCERS, SCHEDULES, SELECTORS, STEPS, UPLOADS, WORLDS
+    ):  # fmt: skip
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
 
 
@@ -36,12 +42,22 @@ def load(name):
     return module
 
 
+NOT_STANDARDISED = [
+    "--set",
+    "federation.observation_statistics=none",
+    "federation.reward_statistics=none",
+]
+HALF_WAY = "algorithm.c1_adapted=half_way"
 LONGEST = {
     "own_algorithm": 60,
+    "own_distance": 40,
+    "own_engine": 50,
+    "own_learner": 120,
     "own_world": 80,
     "own_reducer": 40,
     "own_selector": 40,
     "own_server_step": 40,
+    "own_upload": 40,
     "mlflow_callback": 25,
     "wandb_callback": 25,
 }
@@ -79,6 +95,15 @@ def test_own_algorithm_measures_the_other_direction():
         ("own_reducer", ["--set", "aggregation.reduce=screened-mean"]),
         ("own_selector", ["--set", "selection.name=low-return-first"]),
         ("own_server_step", ["--set", "aggregation.step=lion"]),
+        ("own_upload", ["--set", 'upload.each=["top"]']),
+        (
+            "own_distance",
+            ["--algorithm", "fedkl", "--set", "algorithm.distance=hellinger", HALF_WAY],
+        ),
+        (
+            "own_learner",
+            ["--set", "learner.name=evolution", "--algorithm", "fedavg", *NOT_STANDARDISED],
+        ),
     ],
 )
 def test_a_plugin_works_from_the_command_line_and_resumes(tmp_path, name, chosen):
@@ -89,9 +114,64 @@ def test_a_plugin_works_from_the_command_line_and_resumes(tmp_path, name, chosen
     plugin = ["--plugin", str(EXAMPLES / f"{name}.py"), *chosen]
     run("train", "probe-point", *plugin, "--rounds", "1", "--run", "run")
     config = tmp_path / "run" / "config.toml"
-    assert chosen[1].split("=")[-1] in config.read_text()
+    assert chosen[1].split("=")[-1].strip('[]"') in config.read_text()
     config.write_text(re.sub(r"rounds = 1\b", "rounds = 2", config.read_text(), count=1))
     assert "round 2/2" in run("resume", "run").stdout
+
+
+def test_own_learner_learns_without_a_gradient(capsys):
+    """On a point that is to be met, whose best return is 0."""
+    load("own_learner").main("probe-point", "12")
+    returns = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    assert np.mean(returns[-3:]) > np.mean(returns[:3]) + 0.1
+
+
+def test_own_upload_sends_the_numbers_that_moved_furthest():
+    top = load("own_upload").Top(share=0.4)
+    sent = top(np.array([0.1, -3.0, 0.0, 2.0, -0.5]), None)
+    assert sent.tolist() == [0.0, -3.0, 0.0, 2.0, 0.0]
+
+
+def test_own_distance_is_hellingers_by_integration():
+    """1 - integral of sqrt(p q), on a grid; in two dimensions integrals multiply."""
+    grid = np.linspace(-12, 12, 20_001)
+
+    def density(mean, deviation):
+        z = (grid - mean) / deviation
+        return np.exp(-(z**2) / 2) / deviation / np.sqrt(2 * np.pi)
+
+    means, deviations = [(0.3, -1.0), (1.1, 0.5)], [(0.7, 1.2), (1.5, 0.9)]
+    overlaps = [
+        np.trapezoid(np.sqrt(density(m[0], d[0]) * density(m[1], d[1])), grid)
+        for m, d in zip(zip(*means, strict=True), zip(*deviations, strict=True), strict=True)
+    ]
+    p, q = (Gaussian(np.array([m]), np.log(d)) for m, d in zip(means, deviations, strict=True))
+    module = load("own_distance")
+    expected = np.sqrt(1 - np.prod(overlaps))
+    assert float(module.hellinger(p, q)[0]) == pytest.approx(expected, abs=1e-5)
+    assert float(module.hellinger(p, p)[0]) == 0
+    targets = [float(module.half_way(i, 4, 0.6)) for i in range(4)]
+    assert targets == pytest.approx([0.3, 0.6, 0.6, 0.6])
+
+
+def test_own_engine_loses_clients_and_the_others_train(capsys):
+    load("own_engine").main("probe-point", "6")
+    absent = [
+        json.loads(line.split("absent: ")[1]) for line in capsys.readouterr().out.splitlines()
+    ]
+    assert len(absent) == 6
+    assert any(absent)
+    assert not all(absent)
+
+
+def test_own_engine_that_loses_nobody_changes_no_bit():
+    config = fedkl.preset("probe-point", set={"federation.rounds": 2})
+    dropout = load("own_engine").Dropout
+    plain, around = (
+        list(fedkl.Federation(config, wrap(fedkl.local_engine(config))))
+        for wrap in (lambda engine: engine, lambda engine: dropout(engine, 0.0))
+    )
+    assert [r["return_per_client"] for r in plain] == [r["return_per_client"] for r in around]
 
 
 def test_own_reducer_leaves_out_who_is_far():

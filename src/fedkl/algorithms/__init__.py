@@ -10,15 +10,16 @@ from fedkl.algorithms.fedkl_anchored import FedKLAnchored
 from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
 from fedkl.algorithms.scaffold import Scaffold
-from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.distributions import DISTANCES, register_distance, safe_sqrt
 from fedkl.learning.minibatches import weighted_mean
-from fedkl.learning.penalty import Coefficient, towards_target
+from fedkl.learning.penalty import SCHEDULES, Coefficient, register_schedule, towards_target
 from fedkl.learning.policy_optimisation import HookInput, Measured
 
 __all__ = [
     "ALGORITHMS",
     "DISTANCES",
     "FMARL",
+    "SCHEDULES",
     "Algorithm",
     "Coefficient",
     "FedAvg",
@@ -30,6 +31,9 @@ __all__ = [
     "RoundResult",
     "Scaffold",
     "register_algorithm",
+    "register_distance",
+    "register_schedule",
+    "safe_sqrt",
     "towards_target",
     "weighted_mean",
 ]

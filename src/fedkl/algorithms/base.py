@@ -89,7 +89,7 @@ class Algorithm(eqx.Module):
     distance: str = setting(
         "sqrt_kl",
         "distance between the global and a local policy (what distance_global reports)",
-        choices=tuple(DISTANCES),
+        choices=DISTANCES,
         static=True,
     )
 
@@ -152,7 +152,15 @@ class Algorithm(eqx.Module):
         return 0.0
 
     def gradient(self, gradient: P, at: HookInput) -> P:
-        """The gradient that is applied, given that of the objective on a minibatch."""
+        """The gradient that is descended, on a minibatch.
+
+        The policy goes against it: theta <- theta - step size * gradient. Without this hook it is
+        that of -h_n, which the penalty is a part of. So a term that is to be kept small is added.
+
+        Args:
+            gradient: of -h_n, in the shape of a policy.
+            at: where it was taken.
+        """
         return gradient
 
     def adapt(self, at: HookInput, measured: Measured) -> dict[str, Float[Array, ""]]:

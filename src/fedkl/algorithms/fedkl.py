@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from fedkl.algorithms.base import Algorithm, RoundResult, register_algorithm
 from fedkl.core.errors import UserError
@@ -13,6 +13,7 @@ from fedkl.core.settings import setting
 from fedkl.io.arrays import Array
 from fedkl.learning.penalty import (
     ACROSS_ROUNDS,
+    SCHEDULES,
     Bounds,
     Coefficient,
     Number,
@@ -37,8 +38,9 @@ class FedKL(Algorithm):
     c1_adapted: str = setting(
         "iteration",
         "when c1 is adapted: after every iteration (the paper's rule), once at the end of a round, "
-        "or after every iteration to a target that grows from 0 to d_global in the round",
-        choices=("iteration", "round", "ramp"),
+        "or after every iteration to a target that grows from 0 to d_global in the round, or to "
+        "that of a plugin's schedule",
+        choices=SCHEDULES,
         static=True,
     )
     c1_bounds: tuple[float, float] = setting((1e-4, 20.0), "range of c1", above=0)
@@ -73,9 +75,7 @@ class FedKL(Algorithm):
         bounds: Bounds = self.c1_bounds
         if self.c1_cap_by_advantage:
             bounds = capped(bounds, measured.max_advantage, measured.distance_global)
-        target: Number = self.d_global
-        if self.c1_adapted == "ramp":
-            target = target * (at.iteration + 1) / at.learner.iterations
+        target = self._target(at.iteration, at.learner.iterations)
         c1 = towards_target(at.coefficients["c1"], measured.distance_global, target, bounds)
         return at.coefficients | {"c1": c1}
 
@@ -83,5 +83,10 @@ class FedKL(Algorithm):
         if self.c1_adapted != "round":
             return result.coefficients
         c1 = result.coefficients["c1"]
-        after = towards_target(c1, result.distance_global, self.d_global, self.c1_bounds)
+        iterations = result.learner.iterations
+        target = self._target(iterations - 1, iterations)
+        after = towards_target(c1, result.distance_global, target, self.c1_bounds)
         return result.coefficients | {"c1": after}
+
+    def _target(self, iteration: Int[Array, ""] | int, iterations: int) -> Number:
+        return SCHEDULES[self.c1_adapted](iteration, iterations, self.d_global)

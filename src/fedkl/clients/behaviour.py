@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
+from fedkl.clients.learner import Learner
 from fedkl.io.arrays import Array
 from fedkl.learning import statistics
 from fedkl.learning.policy import Policy
-from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
@@ -23,7 +23,7 @@ from fedkl.simulators.base import Seed
 class Behaviour(eqx.Module):
     """A policy on standardised observations; called with a batch of them, it acts."""
 
-    learner: LearnerSettings
+    learner: Learner
     policy: Policy
     observations: Moments | None
     """What observations are standardised with."""

@@ -24,13 +24,15 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray, PyTree
 
 from fedkl.algorithms.base import Algorithm
+from fedkl.clients.learner import Learner
+from fedkl.clients.upload import UploadChain
 from fedkl.io.arrays import AnyArray, Array, mismatch, to_arrays
 from fedkl.learning import critic as critics
 from fedkl.learning import statistics
 from fedkl.learning.critic import CriticBatch
 from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy import MLP, Policy, personal_part, without
-from fedkl.learning.settings import FEDERATED, LOCAL, CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import FEDERATED, LOCAL, CriticSettings, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.worlds.base import AnyWorld
 
@@ -60,11 +62,13 @@ class Task(eqx.Module):
 
     world: AnyWorld
     algorithm: Algorithm
-    learner: LearnerSettings
+    learner: Learner
     critic: CriticSettings
+    upload: UploadChain = UploadChain()
+    """The links that an update goes through before it leaves the client."""
 
     def coefficients(self) -> dict[str, Coefficient]:
-        """c2 and those of the algorithm."""
+        """Those of the learner (c2) and of the algorithm."""
         return self.learner.coefficients() | self.algorithm.coefficients()
 
 
@@ -83,6 +87,11 @@ class Model(eqx.Module):
     """The adaptive coefficients that the server averages (none unless configured)."""
     shared: PyTree
     """What the algorithm shares through the server."""
+
+    def networks(self) -> dict[str, PyTree]:
+        """Return the networks by name, but for those that stay on the clients as a whole."""
+        parts = {name: getattr(self, name) for name, kind in PARTS.items() if kind is Kind.NETWORK}
+        return {name: part for name, part in parts.items() if jax.tree.leaves(part)}
 
 
 class CriticState(NamedTuple):
@@ -122,6 +131,10 @@ class Update(eqx.Module):
 
 
 Metrics = dict[str, Any]
+OF_ITERATION = ("kl_local", "distance_global", "guarded", "steps", "train_return", "outliers")
+"""Metrics that every learner has of each iteration."""
+METRICS = frozenset(OF_ITERATION) | {"coefficients", "step_scale"}
+"""Those of a round; a learner may have more (`Learner.logged`)."""
 
 
 class Start(NamedTuple):
@@ -172,10 +185,10 @@ def first_states(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model
 
 @partial(jax.jit, static_argnames="sharing")
 def _first_states(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
-    policy_key, critic_key = jax.random.split(key)
-    policy = Policy(task.world, task.learner, policy_key)
-    critic = critics.new_critic(task.world, task.critic, critic_key)
-    own_critic = CriticState(critic, critics.optimiser(task.critic).init(critic))
+    policy, critic = task.learner.networks(task.world, task.critic, key)
+    own_critic = None
+    if critic is not None:
+        own_critic = CriticState(critic, critics.optimiser(task.critic).init(critic))
     observations = statistics.empty(
         task.world.observation_size, products=task.algorithm.needs_covariance
     )

@@ -2,21 +2,24 @@
 
 `local_round` is the only local training there is: inside jit where episodes come from a traced
 world, and a piece at a time where they come from the host. In a world that clients share, the
-engine runs the episodes and calls the pieces itself: `begin`, then in each iteration `clean`,
-`improve` and `fit_critic`, then `finish`.
+engine runs the episodes and calls the learner's pieces itself: `begin`, then in each iteration
+`clean`, `improve` and `fit_critic`, then `finish`. `PolicyOptimisation` has the paper's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
-from fedkl.algorithms.base import RoundResult
+from fedkl.algorithms.base import Algorithm, RoundResult
 from fedkl.clients.behaviour import Behaviour
+from fedkl.clients.learner import LOCAL_HOOKS, Learner, register_learner
 from fedkl.clients.records import (
+    OF_ITERATION,
     Carry,
     ClientState,
     CriticState,
@@ -32,12 +35,13 @@ from fedkl.clients.sources import Source, Traced
 from fedkl.io.arrays import Array
 from fedkl.learning import critic, statistics
 from fedkl.learning.advantage import batches
-from fedkl.learning.critic import CriticBatch
+from fedkl.learning.critic import CriticBatch, new_critic
 from fedkl.learning.penalty import Bounds, capped, towards_target
-from fedkl.learning.policy import Policy, only, whole, without
+from fedkl.learning.policy import MLP, Policy, only, whole, without
 from fedkl.learning.policy_optimisation import (
     HookInput,
     Measured,
+    PolicyBatch,
     at_step,
     gradient_steps,
     improve_policy,
@@ -45,13 +49,24 @@ from fedkl.learning.policy_optimisation import (
     optimiser,
     trains_shared,
 )
-from fedkl.learning.settings import LearnerSettings
+from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.learning.trajectories import Trajectories, columns_for, samples_in
+from fedkl.worlds.base import AnyWorld
 
-Cleaned = tuple[Float[Array, "h n o"], Float[Array, "h n"]]
-"""An iteration's observations and rewards as they enter the running statistics."""
 
+class Cleaned(NamedTuple):
+    """An iteration's readings without what no sensor can mean."""
+
+    observation: Float[Array, "h n o"]
+    """As they enter the running statistics; policy and critic see them as they were, clipped."""
+    reward: Float[Array, "h n"]
+    outliers: Float[Array, ""]
+    """Steps with a broken reading, of whatever it was."""
+
+
+SMALLEST_STEP = 2.0**-20
+"""Factor on the step size that the guard does not go below; 1 again after 146 iterations."""
 NOT_A_STEP = 2**31
 """Hooks' keys are folded with the number of a gradient step, which this is not."""
 
@@ -64,14 +79,15 @@ def local_round(task: Task, start: Start, source: Source) -> tuple[Trained, Clie
     """
     if not isinstance(source, Traced):
         return _on_host(task, start, source)
+    learner = task.learner
 
-    def step(carry: Carry, index: Array) -> tuple[Carry, Metrics]:
+    def step(carry: PyTree, index: Array) -> tuple[PyTree, Metrics]:
         data = collect(task, start, carry, source, index)
-        carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
-        return fit_critic(task, start, carry, batch, index), metrics
+        cleaned = learner.clean(task, data)
+        carry, batch, metrics = learner.improve(task, start, carry, data, cleaned, index)
+        return learner.fit_critic(task, start, carry, batch, index), metrics
 
-    indices = jnp.arange(task.learner.iterations)
-    end, metrics = jax.lax.scan(step, begin(task, start), indices)
+    end, metrics = jax.lax.scan(step, learner.begin(task, start), jnp.arange(learner.iterations))
     return finish(task, start, end, metrics)
 
 
@@ -86,151 +102,291 @@ def _on_host(task: Task, start: Start, source: Source) -> tuple[Trained, ClientS
     return _finish(task, start, carry, jax.tree.map(lambda *x: jnp.stack(x), *rows))
 
 
-def begin(task: Task, start: Start) -> Carry:
-    """Make what a client's first iteration starts with."""
-    model, client, _ = start
-    first: dict[str, dict[str, Any]] = {
-        "kept": client.coefficients,
-        "averaged": model.coefficients,
-        "reset": first_coefficients(task),
-    }
-    value_net = model.critic if client.critic is None else client.critic.critic
-    assert value_net is not None
-    policy = policy_of(model, client)
-    return Carry(
-        policy=policy,
-        policy_optimiser=optimiser(task.learner).init(policy),
-        critic=value_net,
-        # A shared critic arrives with another average each round: old Adam moments would be stale.
-        critic_optimiser=critic.optimiser(task.critic).init(value_net)
-        if client.critic is None
-        else client.critic.optimiser,
-        coefficients={n: first[c.across_rounds][n] for n, c in task.coefficients().items()},
-        step_scale=client.step_scale,
-        iterations=client.iterations,
-        step_size_sum=jnp.zeros(()),
-        observations=_none_yet(observation_stats(model, client)),
-        rewards=_none_yet(_reward_stats(start)),
-        replay=_no_replay(task) if task.critic.replay_previous else None,
-        sample=_no_sample(task),
-    )
+def finish(task: Task, start: Start, end: PyTree, metrics: Metrics) -> tuple[Trained, ClientState]:
+    """Make what a client sends, by way of its chain of links, and what it keeps."""
+    trained, after = task.learner.finish(task, start, end, metrics)
+    return trained._replace(update=task.upload(trained.update, start)), after
+
+
+def _jitted(name: str) -> Callable[..., Any]:
+    """A part of the task's learner, compiled by itself."""
+
+    def part(task: Task, *arguments: Any) -> Any:
+        return getattr(task.learner, name)(task, *arguments)
+
+    part.__name__ = name
+    return jax.jit(part)
+
+
+_begin, _clean, _improve, _fit_critic = map(_jitted, ("begin", "clean", "improve", "fit_critic"))
+_finish = jax.jit(finish)
 
 
 def collect(
-    task: Task, start: Start, carry: Carry, source: Source, index: Array | int
+    task: Task, start: Start, carry: PyTree, source: Source, index: Array | int
 ) -> Trajectories:
     """Run pi_{i-1} for T steps: an iteration's data (phase 0)."""
     run_key, _, _ = iteration_keys(start.key, index)
-    acts = behaviour(task, start, carry)
+    acts = task.learner.behaviour(task, start, carry)
     steps = task.learner.steps
     if task.learner.collect == "steps":
         return source.fill(acts, steps, run_key)
     return source.collect(acts, columns_for(task.world, steps), run_key)
 
 
-def clean(task: Task, data: Trajectories) -> Cleaned:
-    """Take outliers out of an iteration's data, for the running statistics.
-
-    A step of its own, because on the host it is compiled by itself: together with `improve` it
-    would change how that rounds.
-    """
-    limit = task.learner.outliers_beyond
-    return (
-        statistics.without_outliers(data.observation, data.mask, limit),
-        statistics.without_outliers(data.reward, data.mask, limit),
-    )
+def message_after(task: Task, start: Start) -> PyTree:
+    """The message after a round in which nothing happened: its shape is that of every message."""
+    none = jnp.zeros(task.learner.iterations)
+    metrics = dict.fromkeys((*OF_ITERATION, *task.learner.logged), none)
+    metrics |= {"guarded": none == 0}
+    trained, _ = finish(task, start, task.learner.begin(task, start), metrics)
+    return trained.update.message
 
 
-def improve(
-    task: Task,
-    start: Start,
-    carry: Carry,
-    data: Trajectories,
-    cleaned: Cleaned,
-    index: Int[Array, ""],
-) -> tuple[Carry, CriticBatch, Metrics]:
-    """Improve the policy for one iteration, on what `collect` gave.
+def iteration_keys(
+    key: PRNGKeyArray, index: Array | int
+) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    """An iteration's keys, for acting, for the policy and for the critic, from the round's key."""
+    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
+    return run, policy, critic
 
-    The statistics it acted on stay as they are for the whole iteration, so the importance ratio
-    compares like with like.
 
-    Args:
-        task: world, algorithm and settings.
-        start: what the client started the round from.
-        carry: what the iteration before left.
-        data: the episodes.
-        cleaned: the same for the running statistics, as `clean` gives it.
-        index: i - 1.
+@register_learner
+class PolicyOptimisation(LearnerSettings, Learner):
+    """Policy optimisation on h_n with adaptive penalties, and a critic (Algorithm 2)."""
 
-    Returns:
-        What the next iteration starts with, but for the critic; what the critic is to learn from;
-        and metrics.
-    """
-    learner, algorithm = task.learner, task.algorithm
-    _, key, _ = iteration_keys(start.key, index)
-    previous, broadcast = carry.policy, policy_of(start.model, start.client)
-    seen = iteration_stats(task, start, carry)
-    observations = _add(carry.observations, cleaned[0], data.mask)
-    rewards = _add(carry.rewards, cleaned[1], data.mask)
-    known = merged(_reward_stats(start), rewards)
-    reward = statistics.rescale(known, data.reward, learner.reward_clip)
-    batch, critic_batch = batches(task, previous, broadcast, carry.critic, seen, data, reward)
-    steps = gradient_steps(learner, batch)
-    now = HookInput(
-        learner=learner,
-        coefficients=carry.coefficients,
-        client_state=start.client.own,
-        server_state=start.model.shared,
-        prepared=(),
-        policy=previous,
-        actions=previous.distribution(batch.previous),
-        previous_policy=previous,
-        global_policy=broadcast,
-        global_actions=broadcast.distribution(batch.broadcast),
-        personal=start.client.personal,
-        batch=batch,
-        statistics=seen,
-        iteration=index,
-        step=index * steps,
-        key=key,
-    )
-    hook_key, sample_key = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
-    now = now._replace(prepared=algorithm.prepare(now, hook_key))
+    name: ClassVar[str] = "policy-optimisation"
+    summary: ClassVar[str] = "the paper's: gradient steps on h_n, with adaptive penalties"
+    hooks: ClassVar[tuple[str, ...]] = LOCAL_HOOKS
 
-    # Phase 1: E epochs on h_n.
-    policy, policy_optimiser = improve_policy(
-        algorithm, now, carry.policy_optimiser, carry.step_scale, key
-    )
+    def check(self, algorithm: Algorithm, sharing: Sharing) -> None:
+        algorithm.check(self, sharing)
 
-    # Phases 2 and 3: measure on the whole batch, then adapt c2 and c1.
-    at = at_step(now, policy, batch, (index + 1) * steps)
-    measured = measure(algorithm, at)
-    improved = carry._replace(
-        policy=policy,
-        policy_optimiser=policy_optimiser,
-        coefficients=_adapt(task, at, measured),
-    )
-    counts, guarded = guard(learner, carry, improved, measured.kl_local)
+    def networks(
+        self, world: AnyWorld, critic: CriticSettings, key: PRNGKeyArray
+    ) -> tuple[Policy, MLP]:
+        policy_key, critic_key = jax.random.split(key)
+        return Policy(world, self, policy_key), new_critic(world, critic, critic_key)
 
-    step_sizes = steps * carry.step_scale
-    if start.client.personal is not None:
-        step_sizes = step_sizes * trains_shared(learner, index)
-    after = counts._replace(
-        iterations=carry.iterations + 1,
-        step_size_sum=carry.step_size_sum + jnp.where(guarded, 0.0, step_sizes),
-        observations=observations,
-        rewards=rewards,
-        replay=None if carry.replay is None else critic_batch,
-        sample=_sample(task, cleaned[0], data.mask, sample_key),
-    )
-    metrics = {
-        "kl_local": measured.kl_local,
-        "distance_global": measured.distance_global,
-        "guarded": guarded,
-        "steps": jnp.sum(critic_batch.weight),
-        "train_return": data.mean_return(),
-    }
-    return after, _with_replay(carry.replay, critic_batch), metrics
+    def begin(self, task: Task, start: Start) -> Carry:
+        model, client, _ = start
+        first: dict[str, dict[str, Any]] = {
+            "kept": client.coefficients,
+            "averaged": model.coefficients,
+            "reset": first_coefficients(task),
+        }
+        value_net = model.critic if client.critic is None else client.critic.critic
+        assert value_net is not None
+        policy = policy_of(model, client)
+        return Carry(
+            policy=policy,
+            policy_optimiser=optimiser(self).init(policy),
+            critic=value_net,
+            # A shared critic arrives with another average each round: old moments would be stale.
+            critic_optimiser=critic.optimiser(task.critic).init(value_net)
+            if client.critic is None
+            else client.critic.optimiser,
+            coefficients={n: first[c.across_rounds][n] for n, c in task.coefficients().items()},
+            step_scale=client.step_scale,
+            iterations=client.iterations,
+            step_size_sum=jnp.zeros(()),
+            observations=_none_yet(observation_stats(model, client)),
+            rewards=_none_yet(_reward_stats(start)),
+            replay=_no_replay(task) if task.critic.replay_previous else None,
+            sample=_no_sample(task),
+        )
+
+    def behaviour(self, task: Task, start: Start, carry: Carry) -> Behaviour:
+        seen = iteration_stats(self, start, carry)
+        return Behaviour(self, carry.policy, seen, carry.iterations)
+
+    def clean(self, task: Task, data: Trajectories) -> Cleaned:
+        """Take outliers out of an iteration's data.
+
+        A step of its own, because on the host it is compiled by itself: together with `improve` it
+        would change how that rounds.
+        """
+        seen = statistics.without_outliers(data.observation, data.mask, self.outliers_beyond)
+        paid = statistics.without_outliers(data.reward, data.mask, self.reward_outliers_beyond)
+        broken = jnp.any(seen.outlier, axis=-1) | paid.outlier
+        return Cleaned(seen.x, paid.x, jnp.sum(broken, dtype=jnp.float32))
+
+    def hook_input(
+        self,
+        start: Start,
+        coefficients: dict[str, Float[Array, ""]],
+        previous: Policy,
+        batch: PolicyBatch,
+        seen: Moments | None,
+        index: Int[Array, ""],
+        key: PRNGKeyArray,
+    ) -> HookInput:
+        """Make what hooks see at the start of an iteration; `prepare` has not been called yet.
+
+        Args:
+            start: what the client started the round from.
+            coefficients: as the iteration before left them.
+            previous: pi_{i-1}, which collected the batch.
+            batch: of the iteration.
+            seen: the statistics that observations were standardised with.
+            index: i - 1.
+            key: of the iteration's policy.
+        """
+        broadcast = policy_of(start.model, start.client)
+        return HookInput(
+            learner=self,
+            coefficients=coefficients,
+            client_state=start.client.own,
+            server_state=start.model.shared,
+            prepared=(),
+            policy=previous,
+            actions=previous.distribution(batch.previous),
+            previous_policy=previous,
+            global_policy=broadcast,
+            global_actions=broadcast.distribution(batch.broadcast),
+            personal=start.client.personal,
+            batch=batch,
+            statistics=seen,
+            iteration=index,
+            step=index * gradient_steps(self, batch),
+            key=key,
+        )
+
+    def improve(
+        self,
+        task: Task,
+        start: Start,
+        carry: Carry,
+        data: Trajectories,
+        cleaned: Cleaned,
+        index: Int[Array, ""],
+    ) -> tuple[Carry, CriticBatch, Metrics]:
+        """Improve the policy for one iteration.
+
+        The statistics it acted on stay as they are for the whole iteration, so the importance ratio
+        compares like with like.
+        """
+        algorithm = task.algorithm
+        _, key, _ = iteration_keys(start.key, index)
+        previous, broadcast = carry.policy, policy_of(start.model, start.client)
+        seen = iteration_stats(self, start, carry)
+        observations = _add(carry.observations, cleaned.observation, data.mask)
+        rewards = _add(carry.rewards, cleaned.reward, data.mask)
+        known = merged(_reward_stats(start), rewards)
+        reward = statistics.rescale(known, cleaned.reward, self.reward_clip)
+        batch, critic_batch = batches(
+            self, task.critic, previous, broadcast, carry.critic, seen, data, reward
+        )
+        steps = gradient_steps(self, batch)
+        now = self.hook_input(start, carry.coefficients, previous, batch, seen, index, key)
+        hook_key, sample_key = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
+        now = now._replace(prepared=algorithm.prepare(now, hook_key))
+
+        # Phase 1: E epochs on h_n.
+        policy, policy_optimiser = improve_policy(
+            algorithm, now, carry.policy_optimiser, carry.step_scale, key
+        )
+
+        # Phases 2 and 3: measure on the whole batch, then adapt c2 and c1.
+        at = at_step(now, policy, batch, (index + 1) * steps)
+        measured = measure(algorithm, at)
+        improved = carry._replace(
+            policy=policy,
+            policy_optimiser=policy_optimiser,
+            coefficients=_adapt(task, at, measured),
+        )
+        counts, guarded = guard(self, carry, improved, measured.kl_local)
+
+        step_sizes = steps * carry.step_scale
+        if start.client.personal is not None:
+            step_sizes = step_sizes * trains_shared(self, index)
+        after = counts._replace(
+            iterations=carry.iterations + 1,
+            step_size_sum=carry.step_size_sum + jnp.where(guarded, 0.0, step_sizes),
+            observations=observations,
+            rewards=rewards,
+            replay=None if carry.replay is None else critic_batch,
+            sample=_sample(task, cleaned.observation, data.mask, sample_key),
+        )
+        metrics = {
+            "kl_local": measured.kl_local,
+            "distance_global": measured.distance_global,
+            "guarded": guarded,
+            "steps": jnp.sum(critic_batch.weight),
+            "train_return": data._replace(reward=cleaned.reward).mean_return(),
+            "outliers": cleaned.outliers,
+        }
+        return after, _with_replay(carry.replay, critic_batch), metrics
+
+    def fit_critic(
+        self, task: Task, start: Start, carry: Carry, batch: CriticBatch, index: Int[Array, ""]
+    ) -> Carry:
+        _, _, key = iteration_keys(start.key, index)
+        value_net, critic_optimiser = critic.improve_critic(
+            task.critic, carry.critic, carry.critic_optimiser, batch, key
+        )
+        return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
+
+    def finish(
+        self, task: Task, start: Start, end: Carry, metrics: Metrics
+    ) -> tuple[Trained, ClientState]:
+        model, client, _ = start
+        result = self._result(task, start, end, metrics)
+        settled = task.algorithm.adapt_after_round(result)
+        moved = result.step_size_sum > 0
+        coefficients = {
+            name: jnp.where(moved, settled[name], before)
+            for name, before in end.coefficients.items()
+        }
+        own, message = task.algorithm.finish(result)
+        update = Update(
+            model=Model(
+                policy=without(end.policy, client.personal),
+                critic=end.critic if client.critic is None else None,
+                observations=end.observations if client.observations is None else None,
+                rewards=end.rewards if client.rewards is None else None,
+                coefficients={n: coefficients[n] for n in model.coefficients},
+                shared=(),
+            ),
+            weight=jnp.sum(metrics["steps"]),
+            message=message,
+        )
+        after = ClientState(
+            coefficients=coefficients,
+            step_scale=end.step_scale,
+            iterations=end.iterations,
+            critic=None if client.critic is None else CriticState(end.critic, end.critic_optimiser),
+            observations=merged(client.observations, end.observations),
+            rewards=merged(client.rewards, end.rewards),
+            personal=only(end.policy, client.personal),
+            own=own,
+        )
+        last = {"coefficients": coefficients, "step_scale": end.step_scale}
+        return Trained(update, metrics | last), after
+
+    def _result(self, task: Task, start: Start, end: Carry, metrics: Metrics) -> RoundResult:
+        """A round that is over, as an algorithm sees it."""
+        model, client, key = start
+        counts = ~metrics["guarded"]
+        # The last iteration that counts; whatever is there if none does, as `step_size_sum` says.
+        last = self.iterations - 1 - jnp.argmax(counts[::-1])
+        begun = policy_of(model, client)
+        sent = (without(policy, client.personal) for policy in (end.policy, begun))
+        return RoundResult(
+            learner=self,
+            coefficients=end.coefficients,
+            client_state=client.own,
+            server_state=model.shared,
+            policy=end.policy,
+            global_policy=begun,
+            move=jax.tree.map(jnp.subtract, *sent),
+            step_size_sum=self.learning_rate * end.step_size_sum,
+            distance_global=metrics["distance_global"][last],
+            sample=end.sample,
+            statistics=iteration_stats(self, start, end),
+            # No iteration has this number.
+            key=jax.random.fold_in(key, self.iterations),
+        )
 
 
 def guard(
@@ -248,8 +404,10 @@ def guard(
     """
     bound = learner.guard_multiple * learner.d_local
     guarded = learner.guard & ~(_finite(after.policy) & (kl_local <= bound))
-    back = before._replace(step_scale=before.step_scale * 0.5)
-    on = after._replace(step_scale=jnp.minimum(before.step_scale * 1.1, 1.0))
+    # Never so small that it could not recover.
+    scale = jnp.maximum(before.step_scale, SMALLEST_STEP)
+    back = before._replace(step_scale=jnp.maximum(scale * 0.5, SMALLEST_STEP))
+    on = after._replace(step_scale=jnp.minimum(scale * 1.1, 1.0))
     fields = ("policy", "policy_optimiser", "coefficients", "step_scale")
     counts = jax.tree.map(
         lambda b, o: jnp.where(guarded, b, o),
@@ -259,114 +417,9 @@ def guard(
     return after._replace(**counts), guarded
 
 
-def fit_critic(
-    task: Task, start: Start, carry: Carry, batch: CriticBatch, index: Int[Array, ""]
-) -> Carry:
-    """Fit the critic for an iteration; the next one needs it only after its episodes."""
-    _, _, key = iteration_keys(start.key, index)
-    value_net, critic_optimiser = critic.improve_critic(
-        task.critic, carry.critic, carry.critic_optimiser, batch, key
-    )
-    return carry._replace(critic=value_net, critic_optimiser=critic_optimiser)
-
-
-def finish(task: Task, start: Start, end: Carry, metrics: Metrics) -> tuple[Trained, ClientState]:
-    """Make what a client sends and keeps after its last iteration.
-
-    Args:
-        task: world, algorithm and settings.
-        start: what it started the round from.
-        end: what the last iteration left.
-        metrics: of all iterations.
-    """
-    model, client, _ = start
-    result = _result(task, start, end, metrics)
-    settled = task.algorithm.adapt_after_round(result)
-    moved = result.step_size_sum > 0
-    coefficients = {
-        name: jnp.where(moved, settled[name], before) for name, before in end.coefficients.items()
-    }
-    own, message = task.algorithm.finish(result)
-    update = Update(
-        model=Model(
-            policy=without(end.policy, client.personal),
-            critic=end.critic if client.critic is None else None,
-            observations=end.observations if client.observations is None else None,
-            rewards=end.rewards if client.rewards is None else None,
-            coefficients={n: coefficients[n] for n in model.coefficients},
-            shared=(),
-        ),
-        weight=jnp.sum(metrics["steps"]),
-        message=message,
-    )
-    after = ClientState(
-        coefficients=coefficients,
-        step_scale=end.step_scale,
-        iterations=end.iterations,
-        critic=None if client.critic is None else CriticState(end.critic, end.critic_optimiser),
-        observations=merged(client.observations, end.observations),
-        rewards=merged(client.rewards, end.rewards),
-        personal=only(end.policy, client.personal),
-        own=own,
-    )
-    last = {"coefficients": coefficients, "step_scale": end.step_scale}
-    return Trained(update, metrics | last), after
-
-
-def message_after(task: Task, start: Start) -> PyTree:
-    """The message after a round in which nothing happened: its shape is that of every message."""
-    none = jnp.zeros(task.learner.iterations)
-    metrics = {"guarded": none == 0, "distance_global": none, "steps": none}
-    trained, _ = finish(task, start, begin(task, start), metrics)
-    return trained.update.message
-
-
-def _result(task: Task, start: Start, end: Carry, metrics: Metrics) -> RoundResult:
-    """A round that is over, as an algorithm sees it."""
-    model, client, key = start
-    counts = ~metrics["guarded"]
-    # The last iteration that counts; whatever is there if none does, as `step_size_sum` says.
-    last = task.learner.iterations - 1 - jnp.argmax(counts[::-1])
-    begun = policy_of(model, client)
-    sent = (without(policy, client.personal) for policy in (end.policy, begun))
-    return RoundResult(
-        learner=task.learner,
-        coefficients=end.coefficients,
-        client_state=client.own,
-        server_state=model.shared,
-        policy=end.policy,
-        global_policy=begun,
-        move=jax.tree.map(jnp.subtract, *sent),
-        step_size_sum=task.learner.learning_rate * end.step_size_sum,
-        distance_global=metrics["distance_global"][last],
-        sample=end.sample,
-        statistics=iteration_stats(task, start, end),
-        # No iteration has this number.
-        key=jax.random.fold_in(key, task.learner.iterations),
-    )
-
-
-_begin, _clean, _improve = jax.jit(begin), jax.jit(clean), jax.jit(improve)
-_fit_critic, _finish = jax.jit(fit_critic), jax.jit(finish)
-
-
-def iteration_keys(
-    key: PRNGKeyArray, index: Array | int
-) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
-    """An iteration's keys, for acting, for the policy and for the critic, from the round's key."""
-    run, policy, critic = jax.random.split(jax.random.fold_in(key, index), 3)
-    return run, policy, critic
-
-
 def policy_of(model: Model, client: ClientState) -> Policy:
     """pi^t as a client has it: what the server sent, with the client's personal part."""
     return whole(model.policy, client.personal)
-
-
-def behaviour(task: Task, start: Start, carry: Carry) -> Behaviour:
-    """A client's behaviour in an iteration."""
-    seen = iteration_stats(task, start, carry)
-    return Behaviour(task.learner, carry.policy, seen, carry.iterations)
 
 
 def global_behaviour(
@@ -386,10 +439,10 @@ def observation_stats(model: Model, client: ClientState) -> Moments | None:
     return model.observations if client.observations is None else client.observations
 
 
-def iteration_stats(task: Task, start: Start, carry: Carry) -> Moments | None:
+def iteration_stats(learner: LearnerSettings, start: Start, carry: Carry) -> Moments | None:
     """The statistics that a client's observations are standardised with in an iteration."""
     before = observation_stats(start.model, start.client)
-    if task.learner.statistics_from == "round":
+    if learner.statistics_from == "round":
         return before
     return merged(before, carry.observations)
 
@@ -429,10 +482,11 @@ def _finite(tree: PyTree) -> Bool[Array, ""]:
 
 
 def _adapt(task: Task, at: HookInput, measured: Measured) -> dict[str, Float[Array, ""]]:
-    bounds: Bounds = task.learner.c2_bounds
-    if task.learner.c2_cap_by_advantage:
+    learner = at.learner
+    bounds: Bounds = learner.c2_bounds
+    if learner.c2_cap_by_advantage:
         bounds = capped(bounds, measured.max_advantage, measured.kl_local)
-    c2 = towards_target(at.coefficients["c2"], measured.kl_local, task.learner.d_local, bounds)
+    c2 = towards_target(at.coefficients["c2"], measured.kl_local, learner.d_local, bounds)
     return task.algorithm.adapt(at._replace(coefficients=at.coefficients | {"c2": c2}), measured)
 
 

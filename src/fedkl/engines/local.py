@@ -69,6 +69,17 @@ def work_alone(
         return Failure(str(error)), None
 
 
+def compile_alone(
+    work: Work[Any], task: Task, model: Model, own: ClientState, key: Words, params: PyTree
+) -> None:
+    """Compile what `work_alone` calls for a world that is traced, without doing the work.
+
+    Args:
+        work, task, model, own, key, params: as `work_alone` has them.
+    """
+    _do_one.lower(work, task, model, own, params, key, pooled=False).compile()
+
+
 def do(
     work: Work[Any],
     task: Task,
@@ -84,7 +95,7 @@ def do(
     return work(task, Start(model, own, jax.random.wrap_key_data(key)), source)
 
 
-_do_one: Callable[..., Any] = jax.jit(do, static_argnames="pooled")
+_do_one: Any = jax.jit(do, static_argnames="pooled")
 
 
 EVALUATED_AT_ONCE = 10

@@ -15,19 +15,17 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, PyTree, UInt32
 
-from fedkl.clients import round as local
 from fedkl.clients.behaviour import actors, seeds_of
-from fedkl.clients.records import Carry, ClientState, Metrics, Model, Start, Task, Trained
-from fedkl.clients.round import Cleaned, begin, behaviour, finish, global_behaviour, iteration_keys
+from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Trained
+from fedkl.clients.round import finish, global_behaviour, iteration_keys
 from fedkl.clients.sources import Recording, lengths_for, recording, trajectories
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.core.processes import cores
 from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import Array
-from fedkl.learning.critic import CriticBatch
 from fedkl.learning.trajectories import Trajectories, columns_for
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
@@ -46,7 +44,7 @@ EPISODES_IN_MEMORY = 100
 class _Begun(NamedTuple):
     """A client's round after it began."""
 
-    carry: Carry
+    carry: PyTree
     actor: Actor
     run_words: UInt32[Array, "i w"]
     """The words of every iteration's key for acting."""
@@ -55,29 +53,39 @@ class _Begun(NamedTuple):
 class _Step(NamedTuple):
     """The result of an iteration's policy optimisation."""
 
-    carry: Carry
-    batch: CriticBatch
+    carry: PyTree
+    batch: Any
     metrics: Metrics
     actor: Actor
 
 
 def _begin(task: Task, start: Start) -> _Begun:
-    carry = begin(task, start)
+    carry = task.learner.begin(task, start)
     indices = jnp.arange(task.learner.iterations)
     words = jax.vmap(lambda i: jax.random.key_data(iteration_keys(start.key, i)[0]))(indices)
-    return _Begun(carry, behaviour(task, start, carry).actor(), words)
+    return _Begun(carry, task.learner.behaviour(task, start, carry).actor(), words)
 
 
 def _improve(
     task: Task,
     start: Start,
-    carry: Carry,
+    carry: PyTree,
     data: Trajectories,
-    cleaned: Cleaned,
+    cleaned: Any,
     index: Int[Array, ""],
 ) -> _Step:
-    after, batch, metrics = local.improve(task, start, carry, data, cleaned, index)
-    return _Step(after, batch, metrics, behaviour(task, start, after).actor())
+    after, batch, metrics = task.learner.improve(task, start, carry, data, cleaned, index)
+    return _Step(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
+
+
+def _clean(task: Task, data: Trajectories) -> Any:
+    return task.learner.clean(task, data)
+
+
+def _fit_critic(
+    task: Task, start: Start, carry: PyTree, batch: Any, index: Int[Array, ""]
+) -> PyTree:
+    return task.learner.fit_critic(task, start, carry, batch, index)
 
 
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
@@ -117,9 +125,9 @@ def _jitted(function: Callable[..., T], *axes: int | Start | None) -> Callable[.
 # One call for each part: while other threads keep the cores busy, every call waits its turn.
 _EACH = Start(None, 0, 0)  # type: ignore[arg-type]  # which axis of each is the client's
 _begin_all = _jitted(_begin, None, _EACH)
-_clean_all = _jitted(local.clean, None, 0)
+_clean_all = _jitted(_clean, None, 0)
 _improve_all = _jitted(_improve, None, _EACH, 0, 0, 0, None)
-_fit_all = _jitted(local.fit_critic, None, _EACH, 0, 0, None)
+_fit_all = _jitted(_fit_critic, None, _EACH, 0, 0, None)
 _finish_all = _jitted(finish, None, _EACH, 0, 0)
 _follow_all = jax.jit(
     jax.vmap(_follow, in_axes=(None, None, 0, None)), static_argnames="deterministic"
@@ -294,7 +302,7 @@ class Group:
         self._carry = begun.carry
         self._actor = begun.actor
         self._run_words = np.asarray(begun.run_words)
-        self._batch: CriticBatch | None = None
+        self._batch: Any = None
         self._metrics: list[Metrics] = []
 
     def actors(self, i: int, column: int) -> dict[int, Actor]:
