@@ -10,6 +10,7 @@ import tomli_w
 
 import fedkl
 from fedkl.algorithms import ALGORITHMS
+from fedkl.clients.upload import UPLOADS
 from fedkl.config import config, presets
 from fedkl.learning.distributions import DISTANCES
 from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
@@ -107,7 +108,10 @@ def test_the_authors_variant_differs_where_their_code_did():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"learner.foo": 1}, "learner.foo is not a setting; learner has: iterations"),
+        (
+            {"learner.foo": 1},
+            "learner.foo is not a setting; the learner policy-optimisation has: iterations",
+        ),
         ({"foo": 1}, "foo is not a setting; available: preset, seed"),
         ({"learner.a.b": 1}, "learner.a.b is not a setting"),
         ({"federation.rounds": 0}, "federation.rounds must be at least 1, not 0"),
@@ -272,7 +276,7 @@ def test_what_a_client_keeps_and_is_anchored_to_survives_toml(algorithm, setting
 def test_every_setting_has_a_line_of_help():
     c = fedkl.preset("demo")
     groups = (c.federation, c.learner, c.critic, c.algorithm, c.world, c.evaluation, c.checkpoint)
-    links = [r[name] for r in (REDUCERS, STEPS, TRANSFORMS, SELECTORS) for name in r]
+    links = [r[name] for r in (REDUCERS, STEPS, TRANSFORMS, UPLOADS, SELECTORS) for name in r]
     for group in (*groups, *links):
         for field in dataclasses.fields(group):
             assert field.metadata["help"], field.name

@@ -111,7 +111,7 @@ GROUPED = {"aggregation.reduce": "grouped"}
         ({"selection": "uniform"}, "selection must be a table of settings, not 'uniform'"),
         ({"aggregation": "mean"}, "aggregation must be a table of settings, not 'mean'"),
         ({"aggregation.each": "clip"}, "aggregation.each must be a list, not 'clip'"),
-        ({"aggregation.each": ["clip", "clip"]}, "aggregation.each must name a transform only"),
+        ({"aggregation.each": ["clip", "clip"]}, "aggregation.each must name a link only once"),
         (
             {"aggregation.nope": 1},
             "aggregation.nope is not a setting; with these links aggregation has: "

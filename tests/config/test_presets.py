@@ -136,3 +136,13 @@ def test_another_world_drops_what_a_preset_said_of_its_own(tmp_path):
 def test_a_missing_file_is_named():
     with pytest.raises(fedkl.UserError, match=r"there is no config file 'gone.toml'"):
         fedkl.preset("gone.toml")
+
+
+def test_the_directory_of_a_run_is_no_preset_and_how_to_go_on_is_said(tmp_path):
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(fedkl.UserError) as error:
+        presets.layers(str(tmp_path))
+    assert str(error.value) == (
+        f"{tmp_path} is the directory of a run: `fedkl resume {tmp_path}` goes on with it, and "
+        f"{tmp_path / 'config.toml'} in its place trains the same again"
+    )

@@ -12,12 +12,13 @@ from toy_worlds import Points
 from fedkl.algorithms import FedAvg
 from fedkl.clients.behaviour import Behaviour
 from fedkl.clients.records import Start, Task, first_states
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Work
 from fedkl.engines import Job
 from fedkl.heterogeneity import HeterogeneitySettings, Measure, level
 from fedkl.learning.randomness import Purpose, key_for, words_of
-from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 from fedkl.tabular import Family
@@ -36,7 +37,7 @@ def start_of(task, key=0):
 
 
 def task_in(world, **learner):
-    return Task(world, FedAvg(), LearnerSettings(hidden=(4,), **learner), CriticSettings())
+    return Task(world, FedAvg(), PolicyOptimisation(hidden=(4,), **learner), CriticSettings())
 
 
 def measured(work, task, start, params):

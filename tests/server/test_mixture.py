@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedkl.clients.mixture import EvaluateAveraging
 from fedkl.core.errors import UserError
 from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
@@ -71,3 +72,22 @@ def test_what_cannot_be_compared_is_refused(tiny, settings, sentence):
     preset = settings.pop("preset", "probe-point")
     with pytest.raises(UserError, match=rf"^evaluation\.averaging must be false .*{sentence}"):
         fedkl.preset(preset, set=settings | ON)
+
+
+@pytest.mark.parametrize("absurd", [3e38, np.inf, np.nan])
+def test_returns_that_no_world_pays_are_left_out_of_the_mixture(tiny, monkeypatch, absurd):
+    """Without them, the others' are as they would be alone."""
+    federation = Federation(tiny(**ON))
+    run = federation.engine.run
+
+    def first_is_broken(work, *asked):
+        for client, answer in run(work, *asked):
+            if isinstance(work, EvaluateAveraging) and client == 0:
+                answer = answer._replace(mixture=np.float32(absurd))
+            yield client, answer
+
+    honest = Federation(tiny(**ON)).run_round()["averaging"]["mixture_return_mean"]
+    monkeypatch.setattr(federation.engine, "run", first_is_broken)
+    found = federation.run_round()["averaging"]["mixture_return_mean"]
+    assert np.isfinite(found)
+    assert found != honest

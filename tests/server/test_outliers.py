@@ -15,7 +15,16 @@ from fedkl.clients.records import Model, Trained, Update
 from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.statistics import Moments
-from fedkl.server.outliers import REMEMBERED, Usual, judge, no_history, traits_of, usual_before
+from fedkl.server.outliers import (
+    REMEMBERED,
+    Usual,
+    judge,
+    no_history,
+    traits_of,
+    unconfirmed,
+    usual_before,
+    without_statistics,
+)
 from fedkl.server.validation import Limits
 from fedkl.worlds import PointTarget
 
@@ -119,6 +128,45 @@ def test_of_one_client_in_a_round_the_rounds_before_are_the_judge():
 
 def test_where_nobody_moved_there_is_nothing_to_compare_with():
     assert said(weights=[0.0, 0.0, 0.0, 0.5])[0] == {}
+
+
+# The first statistics.
+
+
+def waiting(*seen: Moments, history: Usual | None = None, limits: Limits = LIMITS) -> list[int]:
+    """Whose statistics wait, of clients with these data."""
+    start = model()
+    answers = {c: Trained(Update(model(its), F32(64), ()), {}) for c, its in enumerate(seen)}
+    history = no_history(start) if history is None else history
+    return [*unconfirmed(answers, dict.fromkeys(answers, start), history, limits)]
+
+
+def test_of_two_clients_the_one_that_sees_far_beyond_the_other_is_not_believed_at_once():
+    near, far = moments(48, [3, 2], [48, 0]), moments(48, [3, 2], [48 * 1e8, 0])
+    assert waiting(near, near) == []
+    assert waiting(near, far) == [1]
+    assert waiting(far, near) == [0]
+    assert waiting(moments(48, [1e5, 2], [48, 0]), near) == [0]
+    # Both are far from what the other has seen.
+    assert waiting(moments(48, [-1e5, 2], [48, 0]), moments(48, [1, 2], [48, 0])) == [0]
+    # Others are for the medians, and one client has nobody to be compared with.
+    assert waiting(near, near, far) == waiting(far) == []
+    assert waiting(near, far, limits=OFF) == []
+
+
+def test_only_the_first_statistics_wait():
+    _, history = said(NOTHING, NOTHING)
+    near, far = moments(48, [3, 2], [48, 0]), moments(48, [3, 2], [48 * 1e8, 0])
+    assert waiting(near, far, history=history) == []
+
+
+def test_an_answer_without_its_statistics_is_otherwise_the_same():
+    answer = Trained(Update(model(USUAL, weight=0.5), F32(64), ()), {"a": 1})
+    left = without_statistics(answer)
+    assert float(left.update.model.observations.count) == 0
+    assert left.update.model.rewards is None
+    assert left.update.model.critic is answer.update.model.critic
+    assert left.metrics == answer.metrics
 
 
 # Coefficients.

@@ -39,6 +39,7 @@ def trained(kl_local, guarded, weight=64, **coefficients):
         "distance_global": np.asarray(kl_local, np.float32) * 10,
         "guarded": np.asarray(guarded),
         "train_return": np.array([-5.0, -4.0], np.float32),
+        "outliers": np.array([0.0, 1.0], np.float32),
         "step_scale": np.float32(0.5),
         "coefficients": {name: np.float32(c) for name, c in coefficients.items()},
     }
@@ -67,16 +68,38 @@ def test_returns_that_no_world_pays_are_left_out_of_the_mean():
     assert logged["evaluated"] == [0]
 
 
+def test_averages_of_returns_are_in_float64():
+    """In float32, three times 0.1 and 9e14 add up to 9e14, and its square would be rounded."""
+    most = np.float32(9e14)
+    answers = {0: np.array([most, -most, 0.3], np.float32), 1: np.full(3, 0.1, np.float32)}
+    found = records.evaluated(answers, range(2), 3)
+    assert found.returns.dtype == np.float64
+    logged = records.returns(found, found, None)
+    assert logged["return_per_client"] == pytest.approx([0.1, 0.1], rel=1e-6)
+    assert logged["return_mean"] == pytest.approx(0.1, rel=1e-6)
+
+
+def test_a_client_is_named_from_more_than_a_thousandth_of_broken_readings_on():
+    def row(client, outliers):
+        return {"client": client, "steps": 2000, "outliers": outliers}
+
+    assert records.outliers([row(0, 0), row(1, 2)]) == {}
+    named = records.outliers([row(0, 2), row(1, 3), row(2, 2000)])
+    assert named == {
+        "outliers": [{"client": 1, "share": 0.0015}, {"client": 2, "share": 1.0}],
+    }
+
+
 @pytest.mark.parametrize("algorithm", ["fedkl", "fedavg", "scaffold"])
 def test_a_record_has_the_keys_of_its_type(tiny, algorithm):
     record = Federation(tiny(algorithm)).run_round()
     not_always = {
-        "actors_replaced", "averaging", "retried", "simulators_replaced", "traffic_received",
-        "traffic_sent", "unevaluated",
+        "actors_replaced", "averaging", "held_back", "outliers", "retried", "simulators_replaced",
+        "traffic_received", "traffic_sent", "unevaluated",
     }  # fmt: skip
     assert set(record) == set(get_type_hints(Record)) - not_always
     for client in record["clients"]:
-        assert set(client) == set(get_type_hints(ClientRecord))
+        assert set(client) == set(get_type_hints(ClientRecord)) - {"learner"}
 
 
 def test_returns_are_means_over_episodes_then_over_clients():
@@ -140,6 +163,7 @@ def test_diagnostics_are_of_each_client_and_unweighted_means_of_all():
         "step_scale": 0.5,
         "train_return": -4.0,
         "steps": 32,
+        "outliers": 1,
         "coefficients": {"c1": 2.0, "c2": 1.0},
     }
     assert found["kl_local"] == 0.25

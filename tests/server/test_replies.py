@@ -122,3 +122,24 @@ def test_the_seed_of_worlds_is_that_of_the_simulation_clients_share(tiny, betwee
         federation.run_round()
     assert shared[0] == shared[1] != shared[2]
     assert own[0] != own[1] == own[2]
+
+
+def test_first_statistics_that_the_other_client_knows_nothing_of_wait(tiny, between):
+    """One of two claims data a thousand times as far: its policy counts, its statistics do not."""
+    config = tiny()
+    liar, honest = Federation(config).run_round()["selected"]
+
+    def stretched(answer):
+        rewards = answer.update.model.rewards
+        wide = eqx.tree_at(lambda m: m.squares, rewards, rewards.squares * np.float32(1e6))
+        return eqx.tree_at(lambda a: a.update.model.rewards, answer, wide)
+
+    federation, _ = between(config, lambda c, _, answer: stretched(answer) if c == liar else answer)
+    record = federation.run_round()
+    assert trained(record) == [liar, honest]
+    assert record["rejected"] == []
+    (held,) = record["held_back"]
+    assert held["client"] == liar
+    assert held["reason"].startswith("rewards deviate")
+    counted = [row["steps"] for row in record["clients"] if row["client"] == honest]
+    assert [float(federation.state.model.rewards.count)] == counted

@@ -89,6 +89,7 @@ HONEST = Trained(
         "guarded": np.array([False, False]),
         "steps": np.array([32, 16], F32),
         "train_return": np.array([-1, 1], F32),
+        "outliers": np.array([0, 1], F32),
         "coefficients": {"c1": F32(2), "c2": F32(1)},
         "step_scale": F32(1),
     },
@@ -321,6 +322,24 @@ def test_divergences_of_iterations_that_count_are_numbers(name):
         assert problem(lambda t: t.metrics[name], sent) == expected
         rolled_back = (sent, np.array([True, False]))
         assert problem(lambda t: (t.metrics[name], t.metrics["guarded"]), rolled_back) is None
+
+
+@pytest.mark.parametrize(
+    ("outliers", "ok"),
+    [
+        ([32, 16], True),
+        ([0, 0], True),
+        ([33, 0], False),
+        ([-1, 0], False),
+        ([0.5, 0], False),
+        ([np.nan, 0], False),
+    ],
+)
+def test_no_more_steps_have_broken_readings_than_there_are(outliers, ok):
+    found = problem(lambda t: t.metrics["outliers"], np.array(outliers, F32))
+    assert found == (
+        None if ok else "metrics.outliers are not whole numbers from 0 to metrics.steps"
+    )
 
 
 def test_the_last_return_is_a_number():

@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients.records import Model, Task, Trained, Update, first_states
-from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, LearnerSettings, Sharing
+from fedkl.clients.round import PolicyOptimisation
+from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, Sharing
 from fedkl.learning.statistics import Moments, empty, merge, of_batch
 from fedkl.server.validation import Limits, problem_with
 from fedkl.worlds import PointTarget
@@ -44,7 +45,7 @@ KNOWN = moments(640, [0, 0, 0], [640, 640, 640], [320, 0, 0])
 
 
 def a_model(**places: str) -> tuple[Model, Any]:
-    learner, critic = LearnerSettings(hidden=(2,)), CriticSettings(hidden=())
+    learner, critic = PolicyOptimisation(hidden=(2,)), CriticSettings(hidden=())
     task = Task(PointTarget(), FedAvg(), learner, critic)
     return first_states(task, Sharing(rewards="none", **places), jax.random.key(0))
 
@@ -60,6 +61,7 @@ def answer(model: Model, new: Moments) -> Trained:
         "guarded": np.array([False]),
         "steps": np.array([64], F32),
         "train_return": each,
+        "outliers": each,
         "coefficients": {"c2": F32(1)},
         "step_scale": F32(1),
     }

@@ -54,7 +54,7 @@ def check(config: Config) -> None:
         )
     if isinstance(config.world, HeterogeneousWorld) and config.world.differences:
         config.clients()  # the words of each client must go together
-    config.algorithm.check(config.learner, config.federation.sharing())
+    config.learner.check(config.algorithm, config.federation.sharing())
     if config.federation.personal == ALL:
         _check_alone(config)
     if config.federation.pools_data:
@@ -118,6 +118,10 @@ def _check_alone(config: Config) -> None:
         raise UserError(
             "aggregation must be as it is by default where federation.personal is all: there is "
             "nothing to aggregate"
+        )
+    if config.upload.each:
+        raise UserError(
+            "upload.each must be empty where federation.personal is all: no network is sent"
         )
 
 

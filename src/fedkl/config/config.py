@@ -18,7 +18,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from fedkl.algorithms import ALGORITHMS, Algorithm
+from fedkl.clients.learner import LEARNERS, Learner
 from fedkl.clients.records import ClientState, Model, Task, first_states
+from fedkl.clients.round import PolicyOptimisation
+from fedkl.clients.upload import UploadChain, build_upload
 from fedkl.config import presets
 from fedkl.config.checks import check
 from fedkl.core import settings
@@ -30,7 +33,7 @@ from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.io import strict_toml
 from fedkl.io.arrays import to_arrays
 from fedkl.learning.randomness import Purpose, key_for
-from fedkl.learning.settings import CriticSettings, LearnerSettings
+from fedkl.learning.settings import CriticSettings
 from fedkl.server.aggregation import AggregationSettings, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
@@ -41,17 +44,16 @@ from fedkl.worlds.heterogeneous import TABLE
 
 _GROUPS = {
     "federation": FederationSettings,
-    "learner": LearnerSettings,
     "critic": CriticSettings,
     "evaluation": EvaluationSettings,
     "checkpoint": CheckpointSettings,
     "heterogeneity": HeterogeneitySettings,
 }
-_NAMED = {"algorithm": ALGORITHMS, "world": WORLDS, "selection": SELECTORS}
-_DEFAULTS = {"selection": "uniform"}
+_NAMED = {"algorithm": ALGORITHMS, "world": WORLDS, "selection": SELECTORS, "learner": LEARNERS}
+_DEFAULTS = {"selection": "uniform", "learner": PolicyOptimisation.name}
 _WORDS = re.compile(r"""\[[^][{}"',]+(,[^][{}"',]+)*\]""")
 """A list whose entries are neither lists nor tables, and have no quotes."""
-_TABLES = {*_GROUPS, *_NAMED, "aggregation"}
+_TABLES = {*_GROUPS, *_NAMED, "aggregation", "upload"}
 _AGENTS = "agents"
 """What a preset or file may say for a number of clients: as many as a shared world has agents."""
 
@@ -71,7 +73,7 @@ class TopLevel:
         high=2**31 - 1,
     )
     plugins: tuple[str, ...] = setting(
-        (), "Python files that register algorithms, worlds or links of the server of your own"
+        (), "Python files that register algorithms, worlds or links of your own"
     )
     tuned_on: tuple[int, ...] = setting(
         (), "seeds that settings were chosen on; a comparison refuses them", low=0, high=2**31 - 1
@@ -88,12 +90,13 @@ class Config:
     plugins: tuple[str, ...]
     tuned_on: tuple[int, ...]
     federation: FederationSettings
-    learner: LearnerSettings
+    learner: Learner
     critic: CriticSettings
     algorithm: Algorithm
     world: AnyWorld
     selection: Selector[Any]
     aggregation: AggregationSettings
+    upload: UploadChain
     evaluation: EvaluationSettings
     checkpoint: CheckpointSettings
     heterogeneity: HeterogeneitySettings
@@ -111,6 +114,11 @@ class Config:
             group = getattr(self, name)
             result[name] = {"name": group.name} | settings.as_mapping(group)
         result["aggregation"] = self.aggregation.mapping()
+        # Tables of before there were others have no name.
+        which = {} if type(self.learner) is PolicyOptimisation else {"name": self.learner.name}
+        result["learner"] = which | settings.as_mapping(self.learner)
+        if self.upload.each:  # so that a run without links has the config that it always had
+            result["upload"] = self.upload.mapping()
         return result | {name: settings.as_mapping(getattr(self, name)) for name in _GROUPS}
 
     @cached_property
@@ -125,7 +133,7 @@ class Config:
             world = distorted(world)
         if isinstance(world, World | SoloWorld):
             world = without_table(world)
-        return Task(world, self.algorithm, self.learner, self.critic)
+        return Task(world, self.algorithm, self.learner, self.critic, self.upload)
 
     @cached_property
     def client_params(self) -> PyTree:
@@ -190,6 +198,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     }
     parts |= {name: _build(name, values.get(name, {})) for name in _NAMED}
     parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
+    parts["upload"] = build_upload(values.get("upload", {}))
     config = Config(**vars(top), **parts)
     check(config)
     return config
@@ -210,7 +219,7 @@ def preset(
         algorithm: instead of the preset's own.
         seed: instead of the preset's own.
         set: dotted key to value, such as {"learner.d_local": 0.02}.
-        plugins: Python files with algorithms, worlds or links of the server of your own.
+        plugins: Python files with algorithms, worlds or links of your own.
 
     Example:
         >>> preset("reacher-init-state-paper", algorithm="fedprox").algorithm.mu
@@ -235,8 +244,12 @@ def preset(
     values |= {"preset": name, "plugins": files, "tuned_on": presets.united(layers, "tuned_on")}
     if seed is not None:
         values["seed"] = seed
+    if "learner.name" in set:  # a preset's settings are those of its own learner
+        known = settings.defaults(LEARNERS.find(set["learner.name"], "learner.name"))
+        table = presets.table(values, "learner")
+        values["learner"] = {name: value for name, value in table.items() if name in known}
     for key, value in set.items():
-        _set(values, key, value)
+        put(values, key, value)
     _count_agents(values)
     return from_mapping(values)
 
@@ -328,13 +341,30 @@ def _count_agents(values: dict[str, Any]) -> None:
 
 def _meant(name: str) -> str:
     """Suggest the group, or the setting in a group, that an unknown setting may have meant."""
-    homes = [g for g, cls in _GROUPS.items() if name in settings.defaults(cls)]
+    groups = _GROUPS | {"learner": PolicyOptimisation}
+    homes = [g for g, cls in groups.items() if name in settings.defaults(cls)]
     if homes:
         return f" (did you mean {homes[0]}.{name}?)"
     return did_you_mean(name, [*(f.name for f in fields(TopLevel)), *_TABLES])
 
 
-def _set(values: dict[str, Any], key: str, value: Any) -> None:
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Put a setting into a mapping that `from_mapping` reads.
+
+    Args:
+        values: the mapping, which is changed.
+        key: the setting's dotted name.
+        value: its value.
+
+    Raises:
+        UserError: no setting has such a name.
+
+    Example:
+        >>> values = {"learner": {"d_local": 0.1}}
+        >>> put(values, "learner.d_local", 0.2)
+        >>> values
+        {'learner': {'d_local': 0.2}}
+    """
     if key.startswith(f"{TABLE}."):  # a word may have dots of its own
         world = presets.table(values, "world")
         word = {key.removeprefix(f"{TABLE}."): value}

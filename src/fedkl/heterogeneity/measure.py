@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from fedkl.clients.behaviour import Behaviour
+from fedkl.clients.learner import Learner
 from fedkl.clients.records import Start, Task
 from fedkl.clients.round import observation_stats, policy_of
 from fedkl.clients.sources import Source
@@ -24,7 +25,6 @@ from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning import statistics
 from fedkl.learning.distributions import Categorical, Distribution, Gaussian
 from fedkl.learning.products import sum_of_products
-from fedkl.learning.settings import LearnerSettings
 from fedkl.learning.trajectories import Trajectories
 from fedkl.worlds.base import AnyWorld, Discrete
 
@@ -234,14 +234,14 @@ def _of_half(
     return weighted.reshape(-1), expected.reshape(-1), weights.reshape(-1)
 
 
-def _over(data: Trajectories, learner: LearnerSettings) -> Array:
+def _over(data: Trajectories, learner: Learner) -> Array:
     """Return True for steps after which nothing of value follows."""
     if learner.bootstrap_truncation:
         return data.terminated
     return data.ended().at[-1].set(True)
 
 
-def time_left(steps: int, learner: LearnerSettings) -> Float[Array, "t v"]:
+def time_left(steps: int, learner: Learner) -> Float[Array, "t v"]:
     """Return the inputs of values besides the state, before each step and after the last.
 
     Only 1, or, if a time limit ends all that is worth anything, also the discounted sum of the

@@ -17,12 +17,14 @@ from jaxtyping import Float
 from fedkl.clients.records import Model, Update
 from fedkl.clients.work import Evaluate, RecordEpisode
 from fedkl.core.errors import StalledError, UserError
+from fedkl.core.processes import require_address_space
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
 from fedkl.io import compilation
 from fedkl.io.arrays import from_arrays, mismatch, to_arrays
 from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server import heterogeneity, records
+from fedkl.server.algorithm_checks import require_sound_hooks
 from fedkl.server.commit import next_state
 from fedkl.server.heterogeneity import Measured
 from fedkl.server.mixture import Found, evaluate_averaging
@@ -76,13 +78,16 @@ class Federation:
         engine: where the clients are; None: all in this process (`server.setup.local_engine`).
 
         Raises:
-            UserError: it is no config, or its world is not what it says.
+            UserError: it is no config, its world is not what it says, an algorithm of a plugin has
+                a hook that no round can use, or JAX cannot start here.
         """
         if not hasattr(config, "federation"):
             raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+        require_address_space()
         # As the commands do: what was compiled before is not compiled again.
         compilation.enable_cache()
         require_sound(config)
+        require_sound_hooks(config)
         self.config = config
         model, self._first_client = config.first_states
         self._limits = limits_of(config)
@@ -159,11 +164,12 @@ class Federation:
         refused = replies.refused | not_asked.keys()
         after = next_state(self.config, self._aggregation, before, updates, refused)
         kept = [] if after.note else sorted(updates)
-        note = _one_reason(replies) or after.note
+        still = records.no_move(replies.accepted)
+        note = _one_reason(replies) or after.note or still
         new = replace(
             after.state,
             round=np.asarray(t + 1, np.int64),
-            empty_rounds=np.asarray(before.empty_rounds + 1 if after.note else 0, np.int64),
+            empty_rounds=np.asarray(before.empty_rounds + 1 if note else 0, np.int64),
             selector=self._observed(t, before.selector, selected, trained),
             usual=replies.usual,
         )
@@ -181,6 +187,8 @@ class Federation:
             "selected": selected,
             "rejected": [{"client": c, "reason": r} for c, r in sorted(rejected.items())],
             **records.retried(replies.retried),
+            **records.held_back(replies.held_back),
+            **records.outliers(trained["clients"]),
             "note": note,
             **trained,
             "env_steps": int(self.state.env_steps),

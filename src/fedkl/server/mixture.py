@@ -12,6 +12,8 @@ from fedkl.clients.records import Model, Update
 from fedkl.clients.work import EPISODES_AT_ONCE
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
+from fedkl.io.arrays import AnyArray
+from fedkl.server.validation import LARGEST_RETURN
 
 
 class MemberRecord(TypedDict):
@@ -65,13 +67,18 @@ def evaluate_averaging(
     sent = with_members(after, before.policy, policies, weights)
     work = EvaluateAveraging(min(episodes, EPISODES_AT_ONCE))
     answers: dict[int, Any] = dict(engine.run(work, sent, jobs, key))
-    found = {c: a for c, a in answers.items() if not isinstance(a, Failure)}
+    found = {c: a for c, a in answers.items() if not isinstance(a, Failure) and _is_paid(a)}
     return {"averaging": _record(found, members)} if found else {}
+
+
+def _is_paid(answer: Averaged) -> bool:
+    """Return True if a world can pay such returns: else they would be the mean over all clients."""
+    return all(np.all(np.abs(x) <= LARGEST_RETURN) for x in (answer.mixture, answer.members))
 
 
 def _record(answers: Mapping[int, Averaged], members: Sequence[int]) -> AveragingRecord:
     def mean(name: str) -> float:
-        return float(np.mean([getattr(answer, name) for answer in answers.values()]))
+        return _mean([getattr(answer, name) for answer in answers.values()])
 
     return {
         "mixture_return_mean": mean("mixture"),
@@ -86,7 +93,7 @@ def _member(answers: Mapping[int, Averaged], k: int, client: int) -> MemberRecor
     others = [answer for other, answer in answers.items() if other != client]
     return {
         "client": client,
-        "return_mean": float(np.mean([answer.members[k] for answer in answers.values()])),
+        "return_mean": _mean([answer.members[k] for answer in answers.values()]),
         "distance_mean": None if own is None else float(own.distance_mean[k]),
         "distance_max": None if own is None else float(own.distance_max[k]),
         "distance_mean_elsewhere": float(np.mean([a.distance_mean[k] for a in others]))
@@ -96,3 +103,7 @@ def _member(answers: Mapping[int, Averaged], k: int, client: int) -> MemberRecor
         if others
         else None,
     }
+
+
+def _mean(values: Sequence[AnyArray]) -> float:
+    return float(np.mean(values, dtype=np.float64))

@@ -10,6 +10,7 @@ how far is far, and what honest clients were measured to do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -215,6 +216,37 @@ def judge(
     remembered = [its for c, its in traits.items() if c not in outliers] or [*traits.values()]
     new = usual_among(remembered, history)
     return outliers, jax.tree.map(lambda x, past: np.stack([x, *past[:-1]]), new, history)
+
+
+def unconfirmed(
+    answers: Mapping[int, Trained], starts: Mapping[int, Model], history: Usual, limits: Limits
+) -> dict[int, str]:
+    """Find the clients whose statistics wait, because the first ones are not believed of one alone.
+
+    Of two clients neither outvotes the other, and before the first round nothing is usual. But what
+    the one calls usual may be far from all that the other has seen: then the one that sees further
+    may be broken, and everybody would see the less for it. What both trained counts all the same.
+
+    Returns:
+        Why the statistics of an answer wait, by client.
+    """
+    if len(answers) != MAJORITY - 1 or usual_before(history) is not None:
+        return {}
+    traits = {c: traits_of(answers[c], starts[c]) for c in sorted(answers)}
+    found = {}
+    for client, its in traits.items():
+        other = usual_among([t for c, t in traits.items() if c != client], history)
+        if problem := _problem(distance(its._replace(sizes={}), [other]), limits):
+            found[client] = problem
+    return found
+
+
+def without_statistics(trained: Trained) -> Trained:
+    """Return an answer that says nothing of the data that it is of."""
+    parts = [name for name, kind in PARTS.items() if kind is Kind.MOMENTS]
+    model = trained.update.model
+    blank = {name: jax.tree.map(np.zeros_like, getattr(model, name)) for name in parts}
+    return trained._replace(update=replace(trained.update, model=replace(model, **blank)))
 
 
 def _problem(far: Distance, limits: Limits) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.clients.records import Trained
+from fedkl.clients.records import METRICS, Trained
 from fedkl.engines import Failure
 from fedkl.server.heterogeneity import LevelRecord
 from fedkl.server.mixture import AveragingRecord
@@ -25,6 +25,14 @@ class Rejected(TypedDict):
     reason: str
 
 
+class Broken(TypedDict):
+    """A client whose sensors gave readings that no world means."""
+
+    client: int
+    share: float
+    """Of its steps."""
+
+
 class ClientRecord(TypedDict):
     """The round of an accepted client."""
 
@@ -35,7 +43,10 @@ class ClientRecord(TypedDict):
     step_scale: float
     train_return: float | None
     steps: int
+    outliers: int
     coefficients: dict[str, float]
+    learner: NotRequired[dict[str, float]]
+    """Metrics of the learner's own (`Learner.logged`), if it has any."""
 
 
 class Returns(TypedDict):
@@ -76,6 +87,8 @@ class Record(Returns, Diagnostics):
     selected: list[int]
     rejected: list[Rejected]
     retried: NotRequired[list[Rejected]]
+    held_back: NotRequired[list[Rejected]]
+    outliers: NotRequired[list[Broken]]
     note: str | None
     env_steps: int
     bytes_down: int
@@ -94,6 +107,9 @@ class Record(Returns, Diagnostics):
     traffic_sent: NotRequired[int]
 
 
+NAMED_FROM = 1e-3
+"""Share of a client's steps with broken readings above which a record names it."""
+
 NOT_EVALUATED: Returns = {
     "return_mean": None,
     "return_min": None,
@@ -108,7 +124,7 @@ def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -
     """Collect clients' answers to an evaluation.
 
     An infinite return of one would be the mean over all, and for ever the best there was; so would
-    returns be whose sum overflows.
+    returns be that no world pays. Those that count are in float64, for sums and squares of them.
 
     Args:
         answers: returns of each client's episodes, or its failure.
@@ -124,7 +140,8 @@ def evaluated(answers: Mapping[int, Any], asked: Sequence[int], episodes: int) -
             failures[client] = "its returns are not finite numbers"
         elif np.max(np.abs(row)) > LARGEST_RETURN:
             failures[client] = f"its returns are beyond {LARGEST_RETURN:g}"
-        rows.append(np.full(episodes, np.nan) if client in failures else np.asarray(row))
+        known = np.full(episodes, np.nan) if client in failures else row
+        rows.append(np.asarray(known, np.float64))
     return Evaluated(np.stack(rows), failures)
 
 
@@ -150,7 +167,7 @@ def returns(
         "return_mean": float(per_client.mean()),
         "return_min": float(per_client.min()),
         "return_std": float(per_client.std()),
-        "return_per_client": per_client.astype(float).tolist(),
+        "return_per_client": per_client.tolist(),
         "deterministic_return_mean": float(deterministic.returns[known].mean()),
         "evaluated": None if sample is None else list(sample),
         **_unevaluated(failures),
@@ -164,6 +181,47 @@ class _Retried(TypedDict, total=False):
 def retried(clients: Sequence[tuple[int, str]]) -> _Retried:
     """Return who was asked again in a round, and why; nothing, if all went well."""
     return {"retried": [{"client": c, "reason": r} for c, r in clients]} if clients else {}
+
+
+class _HeldBack(TypedDict, total=False):
+    held_back: list[Rejected]
+
+
+def held_back(clients: Mapping[int, str]) -> _HeldBack:
+    """Return whose statistics did not count in a round, and why; nothing, if all did."""
+    rows: list[Rejected] = [{"client": c, "reason": r} for c, r in sorted(clients.items())]
+    return {"held_back": rows} if rows else {}
+
+
+class _Outliers(TypedDict, total=False):
+    outliers: list[Broken]
+
+
+def outliers(rows: Sequence[ClientRecord]) -> _Outliers:
+    """Return the clients with more than a few broken readings; nothing, if there are none."""
+    shares = {row["client"]: row["outliers"] / row["steps"] for row in rows}
+    named: list[Broken] = [
+        {"client": client, "share": share} for client, share in shares.items() if share > NAMED_FROM
+    ]
+    return {"outliers": named} if named else {}
+
+
+def no_move(accepted: Mapping[int, Trained]) -> str | None:
+    """Return why no policy moved in a round, if the guard rolled back all that was tried; None if
+    one did, or nobody was accepted.
+
+    What else clients sent was taken, and their steps are shorter in the next round.
+    """
+    guarded = [trained.metrics["guarded"] for trained in accepted.values()]
+    if not guarded or not np.all(guarded):
+        return None
+    divergences = np.concatenate([t.metrics["kl_local"] for t in accepted.values()])
+    broken = int(np.sum(~np.isfinite(divergences)))
+    return (
+        f"no client's policy moved: all {len(divergences)} local iterations were rolled back, "
+        f"{broken} of them because kl_local was not finite (is learner.learning_rate too large, or "
+        "a gradient NaN?)"
+    )
 
 
 class _Unevaluated(TypedDict, total=False):
@@ -196,7 +254,7 @@ def _client(client: int, trained: Trained) -> ClientRecord:
     metrics = trained.metrics
     # An iteration that the guard rolled back moved nothing and says nothing of divergences.
     kept = ~metrics["guarded"]
-    return {
+    record: ClientRecord = {
         "client": client,
         "kl_local": float(metrics["kl_local"][kept].mean()) if kept.any() else 0.0,
         "distance_global": float(metrics["distance_global"][kept][-1]) if kept.any() else 0.0,
@@ -204,8 +262,12 @@ def _client(client: int, trained: Trained) -> ClientRecord:
         "step_scale": float(metrics["step_scale"]),
         "train_return": None if np.isnan(last := metrics["train_return"][-1]) else float(last),
         "steps": int(trained.update.weight),
+        "outliers": int(metrics["outliers"].sum()),
         "coefficients": {name: float(c) for name, c in metrics["coefficients"].items()},
     }
+    if own := sorted(metrics.keys() - METRICS):
+        record["learner"] = {name: float(metrics[name].mean()) for name in own}
+    return record
 
 
 def _mean(values: list[float]) -> float | None:

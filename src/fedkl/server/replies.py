@@ -12,7 +12,7 @@ from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure, Job
 from fedkl.io.arrays import size_in_bytes
 from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
-from fedkl.server.outliers import Usual, judge
+from fedkl.server.outliers import Usual, judge, unconfirmed, without_statistics
 from fedkl.server.validation import Limits, problem_with
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class Replies(NamedTuple):
     """Those among them that answered, and were not believed."""
     retried: list[tuple[int, str]]
     """Who was asked again, each time, and why the answer before did not count."""
+    held_back: dict[int, str]
+    """Accepted clients whose statistics do not count yet, and why."""
     usual: Usual
     """What clients said in the last rounds, and in this one."""
     answers: int
@@ -118,6 +120,8 @@ def collect_updates(
         rejected |= outliers
         refused |= outliers.keys()
     accepted = {client: answer for client, answer in possible.items() if client not in rejected}
+    held_back = unconfirmed(accepted, starts, before, limits)
+    accepted |= {client: without_statistics(accepted[client]) for client in held_back}
     down = size_in_bytes(model)
     up = down - size_in_bytes(model.shared) + size_in_bytes(limits.message) + np.float32().nbytes
     return Replies(
@@ -125,6 +129,7 @@ def collect_updates(
         rejected,
         frozenset(refused),
         retried,
+        held_back,
         usual,
         answered,
         sent * down,

@@ -59,6 +59,8 @@ class Limits(NamedTuple):
     """How many times as large as it was broadcast an averaged one may be after a round."""
     message: PyTree
     """A message of the right shapes."""
+    logged: tuple[str, ...] = ()
+    """The learner's own metrics, a number for each iteration."""
     sends_observations: bool = False
     """The message is some of the observations that the moments are of."""
 
@@ -103,11 +105,13 @@ def expected_of(model: Model, limits: Limits) -> Trained:
     """A client's answer of the right structure, shapes and types, where it started from `model`."""
     number, each = np.zeros((), np.float32), np.zeros(limits.iterations, np.float32)
     metrics = {
+        **dict.fromkeys(limits.logged, each),
         "kl_local": each,
         "distance_global": each,
         "guarded": each.astype(bool),
         "steps": each,
         "train_return": each,
+        "outliers": each,
         "coefficients": dict.fromkeys(limits.coefficients, number),
         "step_scale": number,
     }
@@ -315,7 +319,7 @@ def _misreported(trained: Trained, limits: Limits) -> str | None:
     """
     update, metrics = trained
     guarded, steps = metrics["guarded"], metrics["steps"].astype(np.float64)
-    for name in "kl_local", "distance_global":
+    for name in ("kl_local", "distance_global", *limits.logged):
         if not np.all(guarded | (np.abs(metrics[name]) <= limits.max_magnitude)):
             return f"metrics.{name} is not finite, or beyond {limits.max_magnitude:g}"
     if np.any(np.abs(metrics["train_return"][-1:]) > LARGEST_RETURN):  # NaN: no episode has ended
@@ -323,6 +327,9 @@ def _misreported(trained: Trained, limits: Limits) -> str | None:
     most = limits.max_weight / limits.iterations
     if not np.all((steps >= 0) & (steps <= _counted(most)) & (steps == np.round(steps))):
         return f"metrics.steps are not whole numbers from 0 to {most:.9g}"
+    outliers = metrics["outliers"].astype(np.float64)
+    if not np.all((outliers >= 0) & (outliers <= steps) & (outliers == np.round(outliers))):
+        return "metrics.outliers are not whole numbers from 0 to metrics.steps"
     total, weight = float(steps.sum()), float(update.weight)
     if not total <= _counted(weight) or not weight <= _counted(total):
         return f"metrics.steps add up to {total:.9g}, not to the weight, {weight:.9g}"

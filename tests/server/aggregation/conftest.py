@@ -11,7 +11,8 @@ import pytest
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients.records import Model, Task, Update, first_states
-from fedkl.learning.settings import CriticSettings, LearnerSettings, Sharing
+from fedkl.clients.round import PolicyOptimisation
+from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.server.state import at_the_server
 from fedkl.worlds import PointTarget
@@ -26,7 +27,7 @@ def moments(data: np.ndarray) -> Moments:
 @pytest.fixture(scope="session")
 def blank() -> Model:
     """A policy of three numbers, a critic of two, c2, and the moments of one observation."""
-    learner = LearnerSettings(hidden=(), c2_across_rounds="averaged")
+    learner = PolicyOptimisation(hidden=(), c2_across_rounds="averaged")
     task = Task(PointTarget(), FedAvg(), learner, CriticSettings(hidden=()))
     return at_the_server(first_states(task, Sharing(rewards="none"), jax.random.key(0))[0])
 

@@ -52,7 +52,7 @@ def test_a_table_is_read_back_as_it_was_made():
             {"step": "leap"},
             "aggregation.step: there is no server step 'leap'; available: adam, none, sgd, yogi",
         ),
-        ({"each": ["clip", "clip"]}, "aggregation.each must name a transform only once"),
+        ({"each": ["clip", "clip"]}, "aggregation.each must name a link only once"),
         ({"trim": 0.2}, "aggregation.trim is not a setting; with these links aggregation has:"),
         ({"reduce": "trimmed-mean", "trim": 0.5}, "aggregation.trim must be at most 0.499"),
         ({"reduce": 3}, "aggregation.reduce must be a string, not 3"),

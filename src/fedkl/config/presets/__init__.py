@@ -137,6 +137,11 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
     """Read a preset itself; also a part that presets share, if asked for."""
     names = summaries()
     if name not in names and not (part and (_folder() / f"{name}.toml").is_file()):
+        if (Path(name) / "config.toml").is_file():
+            raise UserError(
+                f"{name} is the directory of a run: `fedkl resume {name}` goes on with it, and "
+                f"{Path(name) / 'config.toml'} in its place trains the same again"
+            )
         short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())
         _, _, which = name.partition(":")
         meant = [f"{kind}:{which}" for kind in SHORTHANDS] if which else names

@@ -82,7 +82,7 @@ class Chain(eqx.Module):
         optimiser = self.step.optimiser()
         if optimiser is None:
             return {}
-        state = jax.device_get({n: optimiser.init(part) for n, part in _networks(model).items()})
+        state = jax.device_get({n: optimiser.init(part) for n, part in model.networks().items()})
         if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)):
             raise UserError(
                 f"aggregation.step = {self.step.name} keeps a key in its state, which cannot be "
@@ -207,11 +207,6 @@ class Chain(eqx.Module):
             most = np.sqrt(variance[i] * variance[j])
             products = np.clip(seconds - mean[i] * mean[j], -most, most) * count
         return Moments(count, mean, variance * count, products)
-
-
-def _networks(model: Model) -> dict[str, PyTree]:
-    parts = {n: getattr(model, n) for n, kind in PARTS.items() if kind is Kind.NETWORK}
-    return {n: part for n, part in parts.items() if jax.tree.leaves(part)}
 
 
 def _points(parts: list[PyTree]) -> Float[np.ndarray, "k p"]:

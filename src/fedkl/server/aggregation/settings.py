@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedkl.core import settings
-from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
-from fedkl.core.text import did_you_mean
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS, Reducer, Step, Transform
 from fedkl.server.aggregation.chain import Aggregation, Chain
 from fedkl.server.aggregation.grouped import Grouped, Regions
@@ -84,46 +82,19 @@ class AggregationSettings:
 def build_aggregation(values: Mapping[str, Any]) -> AggregationSettings:
     """Make the links that a table names.
 
-    A setting goes to every link that has one of its name; where the table is silent, the default of
-    the first of them goes to all, so that a table says the same when it is read back.
-
     Raises:
         UserError: names the setting and what is allowed.
     """
-    own = {f.name for f in fields(LinkNames)}
-    names = settings.build(LinkNames, {n: v for n, v in values.items() if n in own}, "aggregation")
-    rest = {name: value for name, value in values.items() if name not in own}
-    if len(set(names.each)) < len(names.each):
-        raise UserError("aggregation.each must name a transform only once")
+    names, rest = settings.build_names(LinkNames, values, "aggregation")
     classes = [
         *(TRANSFORMS.find(name, "aggregation.each") for name in names.each),
         REDUCERS.find(names.reduce, "aggregation.reduce"),
         STEPS.find(names.step, "aggregation.step"),
     ]
-    reduce = _made(REDUCERS[names.reduce], rest)
     inner = []
-    if isinstance(reduce, Grouped):
-        inner = [REDUCERS[reduce.within], REDUCERS[reduce.across]]
-    known: dict[str, Any] = {}
-    for cls in [*classes, *inner]:
-        known = settings.defaults(cls) | known
-    if taken := own & known.keys():
-        raise UserError(
-            f"aggregation.{min(taken)} is the name of a link, and cannot be the name of a setting"
-        )
-    for name in rest:
-        if name not in known:
-            allowed = ", ".join([*sorted(own), *known])
-            hint = did_you_mean(name, [*own, *known])
-            raise UserError(
-                f"aggregation.{name} is not a setting{hint}; with these links aggregation has: "
-                f"{allowed}"
-            )
-    *each, reduce, step = (_made(cls, known | rest) for cls in classes)
-    levels = tuple(_made(cls, known | rest) for cls in inner)
-    return AggregationSettings(tuple(each), reduce, step, levels)
-
-
-def _made(cls: type, values: Mapping[str, Any]) -> Any:
-    own = {name: value for name, value in values.items() if name in settings.defaults(cls)}
-    return settings.build(cls, own, "aggregation")
+    if issubclass(cls := REDUCERS[names.reduce], Grouped):
+        two: Grouped = settings.build(cls, settings.of_link(cls, rest), "aggregation")
+        inner = [REDUCERS[two.within], REDUCERS[two.across]]
+    made = settings.build_links([*classes, *inner], rest, LinkNames, "aggregation")
+    *each, reduce, step = made[: len(classes)]
+    return AggregationSettings(tuple(each), reduce, step, tuple(made[len(classes) :]))
