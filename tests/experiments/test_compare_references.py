@@ -63,6 +63,7 @@ def test_what_a_federation_adds_to_the_mean_is_left_out(tiny):
         "fedavg",
         aggregation__reduce="median",
         aggregation__step="adam",
+        upload__each=["clip"],
         federation__personal="action-bias",
         learner__personal_iterations=1,
         learner__c2_across_rounds="averaged",
@@ -73,6 +74,7 @@ def test_what_a_federation_adds_to_the_mean_is_left_out(tiny):
         made = make(federation)
         assert made.aggregation.mapping() == {"each": [], "reduce": "mean", "step": "none"}
         assert (made.learner.personal_iterations, made.heterogeneity.every) == (0, 0)
+        assert made.upload.each == ()
     assert compare.alone(federation).selection.name == "uniform"
     assert compare.alone(federation).learner.c2_across_rounds == "kept"
 

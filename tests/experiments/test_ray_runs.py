@@ -20,7 +20,7 @@ from fedkl.network.ray import actor
 from fedkl.network.ray.actor import Plugin
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import Node
-from fedkl.training import lifecycle
+from fedkl.training import binding, lifecycle
 from fedkl.training.comparison import Plan
 from fedkl.training.directory import RunDirectory
 from fedkl.training.provenance import versions
@@ -29,6 +29,8 @@ from fedkl.training.provenance import versions
 pytestmark = pytest.mark.usefixtures("cluster")
 OWN = Path(__file__).parents[2] / "examples" / "own_reducer.py"
 
+_NOT_OF_ALL = {workers.LOG, binding.COPY}
+"""Files that only a run of several has."""
 PLAN = Plan("probe-point", ("fedavg",), (0,))
 
 
@@ -56,8 +58,8 @@ def comparable(run: Path) -> list[dict[str, object]]:
 def assert_same(a: Path, b: Path) -> None:
     assert files(a) == files(b)
     assert comparable(a) == comparable(b)
-    theirs = {p.name for p in b.iterdir()} - {workers.LOG}
-    assert {p.name for p in a.iterdir()} - {workers.LOG} == theirs
+    ours, theirs = ({p.name for p in run.iterdir()} - _NOT_OF_ALL for run in (a, b))
+    assert ours == theirs
     for name in ("config.toml", "clients.csv"):
         assert ((a / name).exists() and (a / name).read_bytes()) == (
             (b / name).exists() and (b / name).read_bytes()

@@ -49,10 +49,29 @@ def test_a_run_that_lies_elsewhere_is_not_trained(run, tmp_path):
     run.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="one is a symbolic link"):
         proceed(run)
-    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {".lock", "config.toml"}
+    there = {path.name for path in (tmp_path / "elsewhere").iterdir()}
+    assert there == {".lock", "config.toml", "plan.toml"}
 
 
 def test_a_log_without_rounds_is_no_run_that_has_come_so_far(run):
     (run / "metrics.jsonl").write_text('{"loss": 1}\n{"loss": 1}\n')
     with pytest.raises(UserError, match=r"line 1 of .* is of round None"):
         proceed(run, until=1)
+
+
+def test_of_the_log_of_a_worker_that_failed_only_the_end_is_read(run):
+    with (run / workers.LOG).open("wb") as file:
+        file.truncate(2**40)  # it takes no room, and would fill the memory
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nValueError: the reason\n")
+    assert workers._outcome(1, run) == "failed: ValueError: the reason"
+
+
+def test_rounds_are_counted_without_reading_the_log_at_once(run, monkeypatch):
+    monkeypatch.setattr(workers, "_AT_ONCE", 7)
+    count = workers.RoundCounter([run])
+    (run / "metrics.jsonl").write_text('{"round": 1}\n{"round": 2}\n{"rou')
+    assert count() == 2
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write('nd": 3}\n')
+    assert count() == 3

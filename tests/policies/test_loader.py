@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import distribution
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -12,6 +14,7 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 
 import fedkl
 from fedkl.policies import Policy, load
@@ -245,6 +248,46 @@ def test_a_checkpoint_with_an_array_of_another_shape_is_refused(scramble, name, 
         load(made.run.path)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "policy.network.weights.0",
+        "policy.network.biases.1",
+        "policy.log_std",
+        "observations.mean",
+        "observations.count",
+    ],
+)
+def test_a_checkpoint_with_numbers_that_are_not_finite_is_refused(scramble, name, value):
+    made = scramble("pendulum")
+    arrays = dict(made.run.checkpoint(print, False).arrays)
+    arrays[f"model.{name}"].flat[0] = value
+    made.run.checkpoints.save(4, arrays)
+    sentence = f"round 4 does not fit the run: {name} has numbers that are not finite"
+    with pytest.raises(fedkl.UserError, match=sentence):
+        load(made.run.path)
+
+
+def test_a_client_whose_own_numbers_are_not_finite_is_refused(scramble):
+    made = scramble(federation__personal="last-layer")
+    saved = made.run.checkpoint(print, False)
+    for row in saved.rows.values():
+        row["own.personal.network.biases.2"][:] = np.nan
+    made.run.checkpoints.save(4, saved.arrays, saved.rows)
+    with pytest.raises(fedkl.UserError, match=r"policy\.network\.biases\.2 has numbers that are"):
+        load(made.run.path, client=1)
+
+
+def test_a_checkpoint_with_statistics_below_zero_is_refused(scramble):
+    made = scramble()
+    arrays = dict(made.run.checkpoint(print, False).arrays)
+    arrays["model.observations.squares"][0] = -1.0
+    made.run.checkpoints.save(4, arrays)
+    with pytest.raises(fedkl.UserError, match="its statistics of observations are below zero"):
+        load(made.run.path)
+
+
 def test_what_a_client_of_a_network_keeps_is_on_its_own_disk(scramble):
     made = scramble(federation__observation_statistics="local")
     (made.run.path / SERVING).write_text("")
@@ -349,6 +392,45 @@ def test_a_policy_needs_no_jax_a_second_to_load_and_50_milliseconds_for_1000_act
     # Of the process's own time, whoever else is at work.
     assert result["first"] < 1.0
     assert result["thousand"] < 0.05
+
+
+def linked(requirements, folder):
+    """A folder with the files of installed packages, and of what these need, and nothing else."""
+    wanted = [Requirement(line).name for line in requirements if not line.startswith("#")]
+    done = set()
+    while wanted:
+        name = wanted.pop().lower()
+        if name in done:
+            continue
+        done.add(name)
+        package = distribution(name)
+        needs = [Requirement(text) for text in package.requires or ()]
+        wanted += [one.name for one in needs if one.marker is None or one.marker.evaluate()]
+        for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
+            target = folder / top
+            if not target.exists():
+                target.symlink_to(package.locate_file(top))
+    return done
+
+
+def test_a_policy_loads_with_what_requirements_policy_txt_names_and_nothing_else(
+    scramble, tmp_path
+):
+    made = scramble("pendulum")
+    root = Path(__file__).parents[2]
+    names = linked((root / "requirements-policy.txt").read_text().splitlines(), tmp_path)
+    assert not names & {"jax", "jaxlib", "equinox", "scipy", "rich"}
+    (tmp_path / "fedkl").symlink_to(Path(fedkl.__file__).parent)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import fedkl; "
+        "print(fedkl.load(sys.argv[2])([0.1, 0.2, 0.3]).tolist())"
+    )
+    # -I and -S: neither this environment's packages nor those of the user.
+    command = [sys.executable, "-I", "-S", "-W", "error", "-c", program, tmp_path, made.run.path]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    expected = actuator(made.federation.config.world.actuators)(made.jax_action([0.1, 0.2, 0.3]))
+    assert json.loads(done.stdout) == pytest.approx(expected[0].tolist(), rel=1e-5)
 
 
 # In Gymnasium's own loop.

@@ -1,5 +1,7 @@
 """Training from Python: a run directory, callbacks, and nothing left of what cannot work."""
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -148,3 +150,25 @@ def test_rounds_that_are_no_numbers_are_refused(tiny, tmp_path, given, said):
 def test_what_is_no_path_is_no_run(call):
     with pytest.raises(fedkl.UserError, match="must be the path of a run's directory, not None"):
         call(None)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_full_disk_leaves_nothing_of_a_run_that_has_not_begun(
+    tiny, tmp_path, monkeypatch, writes
+):
+    """Lock, config, table of clients, spaces."""
+    written, write = [], os.write
+
+    def full(descriptor, data):
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path.startswith(str(tmp_path)):
+            written.append(path)
+            if len(written) > writes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(fedkl.UserError, match="the disk is full"):
+        fedkl.train(tiny(world__spread=0.1), tmp_path / "runs" / "one")
+    assert len(written) == writes + 1
+    assert list(tmp_path.iterdir()) == []

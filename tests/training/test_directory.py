@@ -11,6 +11,7 @@ import pytest
 from waiting import PATIENCE
 
 from fedkl.core.errors import UserError
+from fedkl.io import files
 from fedkl.training.directory import SERVING, RunDirectory, is_served
 
 CONFIG = {
@@ -271,3 +272,32 @@ def test_the_lock_binds_other_processes_until_sigkill(run):
         holder.wait(timeout=PATIENCE)
         with run.lock():
             pass
+
+
+def test_a_run_that_another_process_makes_is_not_removed(tmp_path, monkeypatch):
+    made = RunDirectory._require_vacant
+    calls = []
+
+    def between(self):
+        calls.append(made(self))
+        if len(calls) == 1:  # the other process is quicker
+            monkeypatch.setattr(RunDirectory, "_require_vacant", made)
+            RunDirectory.create(tmp_path / "run", CONFIG)
+
+    monkeypatch.setattr(RunDirectory, "_require_vacant", between)
+    with pytest.raises(UserError, match="holds a run already"):
+        RunDirectory.create(tmp_path / "run", CONFIG)
+    assert RunDirectory.open(tmp_path / "run").config() == CONFIG
+
+
+def test_a_folder_that_was_there_stays_when_a_run_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+
+    def full(path, data):
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(files, "write_atomically", full)
+    for path in (tmp_path / "mine", tmp_path / "runs" / "one"):
+        with pytest.raises(UserError, match="the disk is full"):
+            RunDirectory.create(path, CONFIG)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]

@@ -5,8 +5,11 @@ import json
 import numpy as np
 import pytest
 from commands import call
+from scripted import scripted
 
 import fedkl
+from fedkl.clients.work import Evaluate
+from fedkl.report.runs import load_runs
 from fedkl.server.loop import Federation
 from fedkl.training import lifecycle
 
@@ -16,19 +19,6 @@ RETURNS = [1.0, 5.0, None, 4.0, 5.0, 7.0, float("nan"), 6.0]
 
 class UnpluggedError(Exception):
     pass
-
-
-def scripted(config, returns):
-    """A federation whose rounds come to these returns."""
-    federation = Federation(config)
-    run_round = federation.run_round
-
-    def run():
-        record = run_round()
-        return record | {"return_mean": returns[record["round"] - 1]}
-
-    federation.run_round = run
-    return federation
 
 
 def go_on(run, config, watch=lambda record: None, returns=RETURNS):
@@ -140,3 +130,41 @@ def test_the_best_round_is_evaluated_by_the_command(best_config, tmp_path, capsy
     assert (code, json.loads(out)["round"]) == (0, 6)
     code, out, _ = call(capsys, "evaluate", run.path, "--episodes", "2", "--json")
     assert (code, json.loads(out)["round"]) == (0, 8)
+
+
+def test_after_a_return_that_no_world_pays_the_same_round_is_best_also_if_resumed(
+    best_config, tmp_path
+):
+    """A client says 3e38 in the evaluation after round 2: it is left out, and named."""
+    config = best_config(checkpoint__every=1)
+
+    def absurd():
+        federation = Federation(config)
+        run = federation.engine.run
+
+        def broken(work, model, jobs, key):
+            for client, answer in run(work, model, jobs, key):
+                there = isinstance(work, Evaluate) and (client, jobs[0].round) == (0, 2)
+                yield client, np.full_like(answer, 3e38) if there else answer
+
+        federation.engine.run = broken
+        return federation
+
+    best = []
+    for stop in None, 2:
+        run = lifecycle.create(config, tmp_path / str(stop))
+        if stop:
+            lifecycle.run_remaining(run, lambda record: None, print, absurd(), until=stop)
+        lifecycle.run_remaining(run, lambda record: None, print, absurd())
+        returns = [record["return_mean"] for record in run.metrics.read()]
+        assert np.isfinite(returns).all()
+        named = run.metrics.read()[1]["unevaluated"]
+        assert named == [{"client": 0, "reason": "its returns are beyond 1e+15"}]
+        assert best_round(run) == 1 + int(np.argmax(returns))
+        summary = run.summary()
+        assert summary["best_round"] == best_round(run)
+        assert summary["best_return_mean"] == max(returns)
+        (reported,) = load_runs(run.path, warn=pytest.fail)
+        assert reported.not_finite == 0
+        best.append((best_round(run), returns))
+    assert best[0] == best[1]

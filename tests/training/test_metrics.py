@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedkl.core.errors import UserError
 from fedkl.io.strict_json import decode, encode
+from fedkl.training import metrics
 from fedkl.training.metrics import MetricsLog
 
 
@@ -201,3 +202,35 @@ def test_a_full_device(tmp_path):
         MetricsLog(tmp_path / "missing" / "log").append({"round": 1})
     with pytest.raises(UserError, match="it is a directory"):
         MetricsLog(tmp_path).read()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(log, monkeypatch, end, whole):
+    monkeypatch.setattr(metrics, "_LONGEST", 1000)
+    for round in range(1, whole + 1):
+        log.append({"round": round})
+    with log.path.open("ab") as file:
+        file.write(b"x" * 2000 + end)
+    sentence = f"line {whole + 1} of {log.path} is longer than 1,000 bytes"
+    for read in (log.read, log.count, lambda: log.truncate_after(1)):
+        with pytest.raises(UserError, match=sentence):
+            read()
+
+
+def test_no_line_is_written_that_could_not_be_read(log, monkeypatch):
+    monkeypatch.setattr(metrics, "_LONGEST", 1000)
+    log.append({"round": 1, "note": "x" * 900})
+    with pytest.raises(UserError, match="is too long for"):
+        log.append({"round": 2, "note": "x" * 1000})
+    assert [record["round"] for record in log.read()] == [1]
+
+
+@pytest.mark.parametrize("torn", [1, 6, 7, 8, 100])
+def test_a_torn_line_of_any_length_is_removed_by_the_next_record(log, monkeypatch, torn):
+    monkeypatch.setattr(metrics, "_AT_ONCE", 7)
+    log.append({"round": 1})
+    with log.path.open("ab") as file:
+        file.write(b"x" * torn)
+    log.append({"round": 2})
+    assert [record["round"] for record in log.read()] == [1, 2]

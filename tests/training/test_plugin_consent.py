@@ -1,8 +1,11 @@
 """What a config names that is code is run only if this account has agreed to it."""
 
+import tempfile
+
 import pytest
 
 from fedkl.core.errors import UserError
+from fedkl.io import user_folders
 from fedkl.training import plugin_consent
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import UnknownCodeError
@@ -113,3 +116,23 @@ def test_a_port_that_a_run_would_open_is_asked_about_like_a_plugin(tmp_path):
 def test_clients_on_this_machine_need_no_agreement(tmp_path):
     (tmp_path / "serving.toml").write_text(SERVED.replace("local = 0", "local = 3"))
     plugin_consent.require_served(tmp_path)
+
+
+def test_without_a_home_agreement_is_kept_for_this_user_as_long_as_temporary_files_are(
+    tmp_path, monkeypatch, plugin
+):
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    named = config(plugins=[str(plugin)])
+    plugin_consent.remember(named)
+    plugin_consent.require(named, tmp_path)
+
+
+def test_what_was_agreed_to_holds_when_the_home_cannot_be_written_any_more(
+    tmp_path, monkeypatch, plugin
+):
+    named = config(plugins=[str(plugin)])
+    plugin_consent.remember(named)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(user_folders, "_problem", lambda folder, mode: "it is read-only")
+    plugin_consent.require(named, tmp_path)

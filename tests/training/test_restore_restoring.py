@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 import fedkl
@@ -221,3 +222,17 @@ def test_a_checkpoint_that_does_not_fit_is_passed_over_for_one_that_does(tiny, t
     federation = lifecycle.load(run, said.append)
     assert federation.state.round == 2
     assert said[0].startswith("the checkpoint of round 3 does not fit config.toml (env_steps is")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["model.policy.network.weights.0", "model.rewards.mean"])
+def test_no_run_goes_on_from_numbers_that_are_not_finite(tiny, tmp_path, name, value):
+    run = stopped(tiny(federation__rounds=4), tmp_path / "run", 2)
+    saved = run.checkpoint(pytest.fail, best=False)
+    saved.arrays[name].flat[0] = value
+    shutil.rmtree(run.path / "checkpoints")
+    run.checkpoints.save(2, saved.arrays, saved.rows, origin=saved.origin)
+    said = f"{name} has numbers that are not finite"
+    with pytest.raises(fedkl.UserError, match=said):
+        lifecycle.run_remaining(run, silent, pytest.fail)
+    assert any(said in finding.what for finding in verify.check(run))

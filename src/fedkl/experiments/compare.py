@@ -86,6 +86,7 @@ DECIDES = {
         "federation.reward_statistics",
         "learner.personal_iterations",
         "aggregation.",
+        "upload.",
         "heterogeneity.",
     ),
     "centralised": (
@@ -97,6 +98,7 @@ DECIDES = {
         "learner.personal_iterations",
         "selection.",
         "aggregation.",
+        "upload.",
         "heterogeneity.",
     ),
 }
@@ -115,7 +117,7 @@ def alone(config: Config) -> Config:
     for name in ("observation_statistics", "reward_statistics"):
         if federation[name] == FEDERATED:
             federation[name] = LOCAL
-    if config.learner.c2_across_rounds == "averaged":
+    if values["learner"].get("c2_across_rounds") == "averaged":
         values["learner"]["c2_across_rounds"] = "kept"
     if isinstance(config.selection, Measured):  # there is nothing to measure
         values["selection"] = {}
@@ -154,4 +156,5 @@ def _plain(config: Config) -> dict[str, Any]:
     values["learner"]["personal_iterations"] = 0
     values["heterogeneity"]["every"] = 0
     values["aggregation"] = {}
+    values.pop("upload", None)
     return values

@@ -24,7 +24,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.experiments import workers
 from fedkl.experiments.grid import Candidate
-from fedkl.experiments.tune import TRIED
+from fedkl.experiments.tune import BEST, TRIED, best_file, settings_given
 from fedkl.io import strict_json
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory
@@ -34,6 +34,8 @@ from fedkl.training.plans import RunsPlan
 
 ALGORITHM = "fedavg"
 """FedKL without its penalty."""
+CHOSEN_FOR = "fedkl"
+"""The algorithm whose settings are chosen."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,26 @@ class Plan(RunsPlan):
     def run_paths(self, path: Path) -> list[Path]:
         """Return the run directories."""
         return [path / name_of(ALGORITHM, seed) for seed in self.seeds]
+
+    def settings_by_run(self) -> dict[str, dict[str, Any]]:
+        """Return what the plan says of each run: all but what the preset does."""
+        shared = {
+            "preset": self.preset,
+            "algorithm.name": ALGORITHM,
+            "plugins": self.plugins,
+            **settings_given(self.settings),
+            "algorithm.distance": self.distance,
+            "learner.d_local": self.d_local,
+            "federation.rounds": self.rounds,
+        }
+        return {name_of(ALGORITHM, seed): {**shared, "seed": seed} for seed in self.seeds}
+
+    def results(self, path: Path) -> dict[str, bytes] | None:
+        """Return tuning.json and best.toml; None while runs have rounds left."""
+        if not all(workers.is_there(run, None) for run in self.run_paths(path)):
+            return None
+        measured, written = _measured(self, path)
+        return {TRIED: written, BEST: best_file(self, CHOSEN_FOR, measured.settings)}
 
     @classmethod
     def parse(cls, values: dict[str, Any], file: str) -> Self:
@@ -104,19 +126,27 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
     """
     with lock_directory(path):
         train(plan.run_paths(path), plan.jobs)
-        logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.run_paths(path)]
-        measured = _measured(plan, logs)
-        everything = dataclasses.asdict(plan) | {
-            "distance_mean": measured.distance,
-            "distance_rounds": measured.rounds,
-            "env_steps": sum(log[-1]["env_steps"] for log in logs),
-            "chosen": measured.settings,
-        }
-        write_atomically(path / TRIED, strict_json.encode(everything, indent=2) + b"\n")
+        measured, written = _measured(plan, path)
+        write_atomically(path / TRIED, written)
     return measured
 
 
-def _measured(plan: Plan, logs: list[list[dict[str, Any]]]) -> Measured:
+def _measured(plan: Plan, path: Path) -> tuple[Measured, bytes]:
+    """Return what finished runs come to, and the contents of tuning.json."""
+    logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.run_paths(path)]
+    # A run that was made longer is measured like the others.
+    logs = [[record for record in log if record["round"] <= plan.rounds] for log in logs]
+    measured = _from_logs(plan, logs)
+    everything = dataclasses.asdict(plan) | {
+        "distance_mean": measured.distance,
+        "distance_rounds": measured.rounds,
+        "env_steps": sum(log[-1]["env_steps"] for log in logs),
+        "chosen": measured.settings,
+    }
+    return measured, strict_json.encode(everything, indent=2) + b"\n"
+
+
+def _from_logs(plan: Plan, logs: list[list[dict[str, Any]]]) -> Measured:
     # A client whose iterations were all rolled back went nowhere, and says nothing.
     moved = [
         [c["distance_global"] for c in record["clients"] if c["distance_global"] > 0]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import tomli_w
 
-from fedkl.config.config import Config
+from fedkl.config.config import Config, parse_assignment, put
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.experiments import workers
@@ -55,6 +55,36 @@ class Plan(RunsPlan):
         numbers = range(len(self.candidates))
         return [path / self.name_of(number, seed) for number in numbers for seed in self.seeds]
 
+    def settings_by_run(self) -> dict[str, dict[str, Any]]:
+        """Return what the plan says of each run: all but what the preset does."""
+        shared = {
+            "preset": self.preset,
+            "algorithm.name": self.algorithm,
+            "plugins": self.plugins,
+            **settings_given(self.settings),
+            "evaluation.every": self.evaluated_every,
+            "federation.rounds": self.rungs[-1],
+        }
+        return {
+            self.name_of(number, seed): {**shared, "seed": seed, **candidate}
+            for number, candidate in enumerate(self.candidates)
+            for seed in self.seeds
+        }
+
+    def results(self, path: Path) -> dict[str, bytes] | None:
+        """Return tuning.json and best.toml; None while runs have rounds left."""
+        rungs: list[Rung] = []
+        while len(rungs) < len(self.rungs):
+            runs, until = _next_runs(path, self, rungs)
+            if not all(workers.is_there(run, until) for run in runs):
+                return None
+            rungs.append(_judge(path, self, rungs))
+        everything = tried(path, self, rungs)
+        files = {TRIED: tried_file(self, rungs, everything)}
+        if (winner := winner_of(self, rungs, everything)) is not None:
+            files[BEST] = best_file(self, self.algorithm, winner.settings)
+        return files
+
     @classmethod
     def parse(cls, values: dict[str, Any], file: str) -> Self:
         candidates = values.pop("candidates", None)
@@ -74,6 +104,16 @@ class Plan(RunsPlan):
             total += left * (rung - before)
             left, before = half(left), rung
         return total * len(self.seeds)
+
+
+def settings_given(texts: Sequence[str]) -> dict[str, Any]:
+    """Read what --set gave; the rounds have a place of their own in a plan.
+
+    Raises:
+        UserError: a text is not a setting.
+    """
+    given = dict(map(parse_assignment, texts))
+    return {key: value for key, value in given.items() if key != "federation.rounds"}
 
 
 def half(candidates: int) -> int:
@@ -157,17 +197,34 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
         UserError: a run could not be trained as far as it should; the others of its rung were.
     """
     result: list[Rung] = []
-    left = [*range(len(plan.candidates))]
     with lock_directory(path):
-        for round in plan.rungs:
-            # Seed by seed, as in a comparison.
-            runs = [path / plan.name_of(number, seed) for seed in plan.seeds for number in left]
-            until = None if round == plan.rungs[-1] else round
+        while len(result) < len(plan.rungs):
+            runs, until = _next_runs(path, plan, result)
             train(runs, plan.jobs, until)
-            rung = Rung(round, {number: _scores(path, plan, number, round) for number in left})
-            left = sorted(best(rung)[: half(len(left))])
-            result.append(rung)
+            result.append(_judge(path, plan, result))
     return result
+
+
+def _left(plan: Plan, rungs: Sequence[Rung]) -> list[int]:
+    """The candidates that are left after some rungs."""
+    if not rungs:
+        return [*range(len(plan.candidates))]
+    return sorted(best(rungs[-1])[: half(len(rungs[-1].scores))])
+
+
+def _next_runs(path: Path, plan: Plan, rungs: Sequence[Rung]) -> tuple[list[Path], int | None]:
+    """The runs to train after some rungs, and until when; None: to their end."""
+    left, round = _left(plan, rungs), plan.rungs[len(rungs)]
+    # Seed by seed, as in a comparison.
+    runs = [path / plan.name_of(number, seed) for seed in plan.seeds for number in left]
+    return runs, None if round == plan.rungs[-1] else round
+
+
+def _judge(path: Path, plan: Plan, rungs: Sequence[Rung]) -> Rung:
+    """The rung after some others, once its runs have come to it."""
+    round = plan.rungs[len(rungs)]
+    scores = {number: _scores(path, plan, number, round) for number in _left(plan, rungs)}
+    return Rung(round, scores)
 
 
 def best(rung: Rung) -> list[int]:
@@ -235,14 +292,15 @@ def tried(path: Path, plan: Plan, rungs: Sequence[Rung]) -> list[Tried]:
     return result
 
 
-def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list[Tried]) -> Tried:
-    """Write tuning.json, and return the winner.
-
-    Raises:
-        UserError: there is none, because no candidate that came to the end has a score.
-    """
+def winner_of(plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]) -> Tried | None:
+    """The best candidate that came to the end; None if none of those has a score."""
     winner = all_of_them[best(rungs[-1])[0]]
-    there_is_one = math.isfinite(winner.means[plan.rungs[-1]])
+    return winner if math.isfinite(winner.means[plan.rungs[-1]]) else None
+
+
+def tried_file(plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]) -> bytes:
+    """The contents of tuning.json."""
+    winner = winner_of(plan, rungs, all_of_them)
     everything = {
         "preset": plan.preset,
         "algorithm": plan.algorithm,
@@ -251,7 +309,7 @@ def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list
         "seeds": plan.seeds,
         "rungs": plan.rungs,
         "env_steps": sum(sum(one.env_steps) for one in all_of_them),
-        "best": winner.number if there_is_one else None,
+        "best": None if winner is None else winner.number,
         "candidates": [
             {
                 "number": one.number,
@@ -267,8 +325,19 @@ def write_tried(path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: list
             for one in all_of_them
         ],
     }
-    write_atomically(path / TRIED, strict_json.encode(everything, indent=2) + b"\n")
-    if not there_is_one:
+    return strict_json.encode(everything, indent=2) + b"\n"
+
+
+def write_tried(
+    path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]
+) -> Tried:
+    """Write tuning.json, and return the winner.
+
+    Raises:
+        UserError: there is none, because no candidate that came to the end has a score.
+    """
+    write_atomically(path / TRIED, tried_file(plan, rungs, all_of_them))
+    if (winner := winner_of(plan, rungs, all_of_them)) is None:
         raise UserError(f"no candidate's returns are finite to the end; see {path / TRIED}")
     return winner
 
@@ -281,25 +350,35 @@ class Origin(Protocol):
     @property
     def plugins(self) -> tuple[str, ...]: ...
     @property
+    def settings(self) -> tuple[str, ...]: ...
+    @property
     def seeds(self) -> tuple[int, ...]: ...
 
 
-def write_best(path: Path, origin: Origin, algorithm: str, settings: Candidate) -> Path:
-    """Write best.toml into a directory.
+def best_file(origin: Origin, algorithm: str, settings: Candidate) -> bytes:
+    """The contents of best.toml: what was chosen, and what it was chosen with.
+
+    The number of rounds is not in it: a tuning may be shorter than what it is for.
 
     Args:
-        path: the directory.
         origin: what the settings were chosen from.
         algorithm: whose they are.
         settings: what was chosen.
     """
-    groups: dict[str, dict[str, Any]] = {}
-    for key, value in settings.items():
-        group, name = key.split(".")
-        groups.setdefault(group, {})[name] = value
     content: dict[str, Any] = {"extends": [origin.preset]}
     if origin.plugins:
         content["plugins"] = origin.plugins
-    content |= {"tuned_on": origin.seeds, "per_algorithm": {algorithm: groups}}
-    write_atomically(path / BEST, tomli_w.dumps(content).encode())
+    content["tuned_on"] = origin.seeds
+    own: dict[str, Any] = {}
+    for key, value in (settings_given(origin.settings) | settings).items():
+        # What other algorithms have as well holds for all, but for what was chosen for this one.
+        chosen = key in settings or key.startswith("algorithm.")
+        put(own if chosen else content, key, value)
+    content["per_algorithm"] = {algorithm: own}
+    return tomli_w.dumps(content).encode()
+
+
+def write_best(path: Path, origin: Origin, algorithm: str, settings: Candidate) -> Path:
+    """Write best.toml into a directory; the arguments are those of `best_file`."""
+    write_atomically(path / BEST, best_file(origin, algorithm, settings))
     return path / BEST

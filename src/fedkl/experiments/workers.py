@@ -26,13 +26,15 @@ from fedkl.core.processes import cores
 from fedkl.io import files
 from fedkl.io.files import explain_os_errors
 from fedkl.io.progress import number
-from fedkl.training import plugin_consent
+from fedkl.training import binding, plugin_consent
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plans import PLANS, RunsPlan
 from fedkl.training.records import is_number
 
 LOG = "worker.log"
 """Of a run: what its worker has to say."""
+_AT_ONCE = 2**20
+"""Bytes of a log that are read at once."""
 
 
 class Worker(Protocol):
@@ -129,6 +131,7 @@ def create(path: Path, plan: RunsPlan, configs: Mapping[str, Mapping[str, Any]])
         for name, config in configs.items():
             plugin_consent.remember(config)
             RunDirectory.create(aside / name, config)
+            binding.bind(plan, aside / name)
         plan.write(aside)
         with explain_os_errors("create", path):
             aside.rename(path)
@@ -155,8 +158,9 @@ class RoundCounter:
                 if os.fstat(stream.fileno()).st_size < read:  # it was resumed from before that
                     read = lines = 0
                 stream.seek(read)
-                new = stream.read()
-            self._logs[log] = read + len(new), lines + new.count(b"\n")
+                while new := stream.read(_AT_ONCE):
+                    read, lines = read + len(new), lines + new.count(b"\n")
+            self._logs[log] = read, lines
         return sum(lines for _, lines in self._logs.values())
 
 
@@ -202,7 +206,7 @@ def run_all(
     """
     for run in runs:
         files.refuse_link(run)
-    waiting = [run for run in runs if not _is_there(run, until)]
+    waiting = [run for run in runs if not is_there(run, until)]
     total, failed = len(waiting), []
     slots = place.at_once(total)
     with _workers() as working:
@@ -228,7 +232,7 @@ def run_all(
         raise UserError(f"not finished: {names}; see {LOG} there, then `{command}`")
 
 
-def _is_there(run: Path, until: int | None) -> bool:
+def is_there(run: Path, until: int | None) -> bool:
     """Return True if a run has ended, or has come as far as it should."""
     if (run / "summary.json").exists():
         return True
@@ -240,7 +244,9 @@ def _outcome(code: int, run: Path) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     if code:
-        lines = (run / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        with explain_os_errors("read", run / LOG):
+            end = files.read_end(run / LOG, files.END_OF_LOG)
+        lines = end.decode(errors="replace").strip().splitlines()
         word = "ended" if code == STALLED else "failed"
         return f"{word}: {lines[-1] if lines else f'exit code {code}'}"
     if not (run / "summary.json").exists():

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.io.files import write_atomically
 from fedkl.policies.policy import Policy
 from fedkl.simulators.spaces import Box, BoxAction
@@ -118,9 +118,7 @@ def check_target(path: Path) -> None:
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UserError(f"cannot write {path}: permission is denied")
     if path.suffix == ".onnx" and find_spec("onnx") is None:
-        raise UserError(
-            "ONNX files need the package onnx; install it with `pip install -e '.[onnx]'`"
-        )
+        raise MissingPackageError("an ONNX file needs the package onnx", "onnx")
 
 
 def export(policy: Policy, path: str | Path) -> None:

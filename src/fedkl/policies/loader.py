@@ -17,7 +17,7 @@ from fedkl.policies.policy import Policy
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.spaces import Numbers
 from fedkl.training import spaces as spaces_file
-from fedkl.training.checkpoints import Saved
+from fedkl.training.checkpoints import Saved, require_finite
 from fedkl.training.directory import RunDirectory, is_served
 from fedkl.training.missing import require_checkpoints, say_missing_best
 from fedkl.training.origin import decode, differences, refusal, settings_of
@@ -72,6 +72,10 @@ def load(
     _check_client(directory, settings, client)
     spaces = spaces_file.read(directory.path)
     row = client if settings.own else None
+    logged, ended, every = directory.metrics.count(), directory.ended(_warn), settings.every
+    if best:
+        newest = directory.newest()
+        require_checkpoints(directory, newest, logged, ended, every, _warn, best)
     saved = directory.checkpoint(_warn, best, () if row is None else (row,))
     if saved is None:
         raise UserError(f"{directory.path} has no finished round to load yet")
@@ -80,8 +84,7 @@ def load(
     if best:
         say_missing_best(directory, saved.round, _warn)
     else:
-        logged, ended = directory.metrics.count(), directory.ended(_warn)
-        require_checkpoints(directory, saved.round, logged, ended, settings.every, _warn)
+        require_checkpoints(directory, saved.round, logged, ended, every, _warn)
     own = {} if row is None else saved.rows.get(row, {})
     if row is not None and not own and settings.personal != "none":
         raise UserError(f"client {row} of {directory.path} has not taken part in a round yet")
@@ -170,6 +173,8 @@ def _actor(settings: _Settings, spaces: Spaces, saved: Saved, own: Arrays) -> Ac
     weights, biases = (_layers(arrays, part) for part in ("weights", "biases"))
     log_std = arrays.get("policy.log_std")
     _check_fit(spaces, weights, biases, log_std)
+    require_finite(arrays, "policy.")
+    require_finite(arrays, "observations.")
     centre, scale = _standardisation(arrays, spaces.observation_size)
     return Actor(
         weights=weights,
@@ -203,6 +208,8 @@ def _standardisation(
             raise ValueError(f"it has no whole statistics of observations: {part}")
         found.append(np.asarray(array, np.float32))
     mean, count, squares = found
+    if count < 0 or (squares < 0).any():
+        raise ValueError("its statistics of observations are below zero")
     if count <= 1:
         return mean, np.ones_like(squares)
     return mean, np.maximum(np.sqrt(squares / count), _LEAST_DEVIATION)

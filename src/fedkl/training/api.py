@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedkl.config.config import Config
 from fedkl.core.arguments import run_path, whole
-from fedkl.core.errors import StalledError, UserError
+from fedkl.core.errors import UserError
 from fedkl.engines import Engine
 from fedkl.server.loop import Federation
 from fedkl.server.setup import local_engine
@@ -18,7 +16,6 @@ from fedkl.training import lifecycle
 from fedkl.training.callbacks import Callback, notify
 from fedkl.training.directory import RunDirectory, is_served
 from fedkl.training.lifecycle import Warn, run_remaining
-from fedkl.training.plugin_consent import of_run
 
 EngineFor = Callable[[Config], Engine]
 
@@ -57,42 +54,11 @@ def train(
     # What cannot work is refused before anything is written.
     with (
         Federation(config, engine(config)) as federation,
-        created(config, path) as directory,
+        lifecycle.creating(config, path) as directory,
         notify(callbacks, directory) as watch,
     ):
         run_remaining(directory, watch, warn, federation)
     return directory.path
-
-
-@contextlib.contextmanager
-def created(
-    config: Config, path: Path, serve: Callable[[Path], None] | None = None
-) -> Iterator[RunDirectory]:
-    """A new run directory, of which nothing is left if the block fails before the first round.
-
-    After mending what is wrong, a user begins again under the same name. A run that was
-    interrupted, or that found no clients, has not failed: it can be resumed.
-
-    Args:
-        config: what to train.
-        path: of the directory.
-        serve: writes what makes it a run that is served; None: it is trained on this machine.
-    """
-    missing = [folder for folder in path.parents if not folder.exists()]
-    directory = lifecycle.create(config, path, serve)
-    # Until it has ended or is gone: what is removed here must not be what another process trains.
-    with directory.lock():
-        try:
-            yield directory
-        except StalledError:
-            raise
-        except Exception:
-            if not directory.metrics.read():
-                shutil.rmtree(directory.path)
-                for folder in missing:
-                    with contextlib.suppress(OSError):  # somebody else's run may be in it by now
-                        folder.rmdir()
-            raise
 
 
 def resume(
@@ -133,15 +99,15 @@ def resume(
             f"{directory.path} is served over a network: go on with `fedkl resume`, which waits "
             "for its clients"
         )
-    if rounds is not None:
-        lifecycle.lengthen(directory, whole("rounds", rounds, 1))
-    config = of_run(directory)
-    longer = rounds is not None
+    longer = None if rounds is None else whole("rounds", rounds, 1)
+    config = lifecycle.config_of(directory, longer)
     with (
         Federation(config, engine(config)) as federation,
-        notify(callbacks, directory) as watch,
+        notify(callbacks, directory, config.mapping()) as watch,
     ):
-        run_remaining(directory, watch, _warn, federation, until, accept_changes, longer)
+        run_remaining(
+            directory, watch, _warn, federation, until, accept_changes, longer is not None
+        )
     return directory.path
 
 

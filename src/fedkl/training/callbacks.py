@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError
 from fedkl.io import files
 from fedkl.training.directory import RunDirectory
 
@@ -46,9 +46,14 @@ class Callback:
 
 @contextlib.contextmanager
 def notify(
-    callbacks: Sequence[Callback], run: RunDirectory
+    callbacks: Sequence[Callback], run: RunDirectory, config: Mapping[str, Any] | None = None
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Tell callbacks of the training inside the block.
+
+    Args:
+        callbacks: who is told.
+        run: the run's directory.
+        config: that it is trained with, where config.toml is yet to say so; None: it does.
 
     Yields:
         A function to be called with the record of each round.
@@ -60,7 +65,7 @@ def notify(
 
     with contextlib.ExitStack() as started:
         for callback in callbacks:
-            callback.on_start(run.path, run.config())
+            callback.on_start(run.path, run.config() if config is None else config)
             started.callback(end, callback)
 
         def tell(record: Mapping[str, Any]) -> None:
@@ -90,9 +95,8 @@ class TensorBoardSink(Callback):
             from tensorboardX import event_file_writer
             from tensorboardX.proto import event_pb2, summary_pb2
         except ImportError as error:
-            raise UserError(
-                "TensorBoard output needs tensorboardX; install it with "
-                "`pip install -e '.[tensorboard]'`"
+            raise MissingPackageError(
+                "TensorBoard output needs tensorboardX", "tensorboard"
             ) from error
         self.path = Path(path)
         self._new_file = event_file_writer.EventsWriter

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from fedkl.core.errors import UserError
@@ -41,6 +42,22 @@ class Saved(NamedTuple):
     arrays: dict[str, npt.NDArray[Any]]
     rows: dict[int, dict[str, npt.NDArray[Any]]]
     origin: Mapping[str, str]
+
+
+def require_finite(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> None:
+    """Require that the arrays whose names begin so are finite in float32, as a server's model is.
+
+    A checksum says that a file is as it was written, and not that training wrote it.
+
+    Raises:
+        ValueError: one is not; the message names it.
+    """
+    for name, array in arrays.items():
+        if name.startswith(prefix):
+            with np.errstate(over="ignore"):
+                finite = np.isfinite(np.asarray(array, np.float32)).all()
+            if not finite:
+                raise ValueError(f"{name} has numbers that are not finite")
 
 
 class Checkpoints:
@@ -165,6 +182,27 @@ class Checkpoints:
             UserError: the operating system refused.
         """
         self._remove(file for file in checkpoint_files.find(self.directory) if file.round > round)
+
+    def drop_useless(self, fits: Callable[[Mapping[str, str]], bool]) -> None:
+        """Remove checkpoints before the newest good one that nobody can go back to.
+
+        Args:
+            fits: tells from its origin if a checkpoint that is whole is a good one.
+
+        Raises:
+            UserError: the operating system refused.
+        """
+        found = checkpoint_files.find(self.directory)
+        good: list[File] = []
+        for file in found:
+            try:
+                saved, _ = _load(file, set(), None)
+            except (DamagedError, GoneError):
+                continue
+            if fits(saved.origin):
+                good.append(file)
+        needed: set[Path] = set().union(*map(self._needed, good))
+        self._remove(file for file in found if good and file < good[0] and file.path not in needed)
 
     def rounds(self) -> list[int]:
         """The rounds for which there is a file, whole or not, in ascending order."""

@@ -22,6 +22,11 @@ from fedkl.training.plans import RunsPlan
 
 REFERENCES = ("alone", "centralised")
 """What a federation may be compared with: each client alone, and all data in one place."""
+_OF_REFERENCE = {
+    "alone": {"algorithm.name": "fedavg", "federation.personal": "all"},
+    "centralised": {"algorithm.name": "fedavg", "federation.data": "pooled"},
+}
+"""The settings that a reference is known by; what else it makes of a federation's is its own."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,16 @@ class Plan(RunsPlan):
         """Return the run directories, seed by seed, so that an early look compares like with
         like."""
         return [path / name_of(cell, seed) for seed in self.seeds for cell in self.cells()]
+
+    def settings_by_run(self) -> dict[str, dict[str, Any]]:
+        """Return what the plan says of each run: algorithm, seed and what is varied."""
+        said = {}
+        for cell, (algorithm, varied) in self.cells().items():
+            own = _OF_REFERENCE[algorithm] if algorithm in self.references else None
+            settings = {"algorithm.name": algorithm, **varied} if own is None else own
+            for seed in self.seeds:
+                said[name_of(cell, seed)] = {"preset": self.preset, "seed": seed, **settings}
+        return said
 
     def values(self) -> dict[str, Any]:
         """Return what is written to the file: without what is empty."""

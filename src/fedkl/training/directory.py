@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import shlex
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tomli_w
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import StalledError, UserError
 from fedkl.io import files, strict_json, strict_toml
 from fedkl.io.locks import LOCK, Lock, lock_directory
 from fedkl.training.checkpoints import Checkpoints, Saved
@@ -94,7 +95,23 @@ class RunDirectory:
         config: Mapping[str, Any],
         serve: Callable[[Path], None] | None = None,
     ) -> RunDirectory:
-        """Make a run at round 0.
+        """Make a run at round 0; otherwise as `creating`."""
+        with cls.creating(path, config, serve) as run:
+            return run
+
+    @classmethod
+    @contextlib.contextmanager
+    def creating(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        serve: Callable[[Path], None] | None = None,
+    ) -> Iterator[RunDirectory]:
+        """Make a run at round 0, and hold it inside the block, of which nothing is left if it fails
+        before the first round.
+
+        After mending what is wrong, a user begins again under the same name. A run that was
+        interrupted, or that found no clients, has not failed: it can be resumed.
 
         The config is written last, and all at once. So a crash leaves either a run or a directory
         in which a run can be created again.
@@ -110,17 +127,28 @@ class RunDirectory:
         run = cls(path)
         text = tomli_w.dumps(config)
         run._require_vacant()
-        with files.explain_os_errors("create", run.path):
-            files.make_directory(run.path)
-        with run.lock():
-            # Again, because another process may have been as far as this one.
-            run._require_vacant()
+        missing = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
+        try:
             with files.explain_os_errors("create", run.path):
-                (run.path / SERVING).unlink(missing_ok=True)
-            if serve is not None:
-                serve(run.path)
-            run._write(run.path / _CONFIG, text.encode())
-        return run
+                files.make_directory(run.path)
+            with run.lock():
+                # Again, because another process may have been as far as this one.
+                run._require_vacant()
+                try:
+                    run._write_first(text, serve)
+                    yield run
+                except StalledError:
+                    raise
+                except Exception:
+                    # While it is held: what is removed must not be what another process trains.
+                    if not run.metrics.read():
+                        run._empty()
+                    raise
+        except Exception:
+            for folder in missing:
+                with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                    folder.rmdir()
+            raise
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -173,14 +201,20 @@ class RunDirectory:
         """
         if not best:
             return self.checkpoints.peek(warn, rows)
-        # A process that died between the two may have saved a best one of a round to come.
-        until = max(self.checkpoints.rounds(), default=0)
-        if (saved := self.best.peek(warn, rows, until)) is None:
+        if (saved := self.best.peek(warn, rows, self.newest())) is None:
             raise UserError(
                 f"{self.path} has kept no best round: that takes checkpoint.keep_best = true, and "
                 "a round that was evaluated"
             )
         return saved
+
+    def newest(self) -> int:
+        """The round of the newest checkpoint, whole or not; 0 if there is none.
+
+        The run stands there: a process that died between the two may have saved a best round that
+        comes after it.
+        """
+        return max(self.checkpoints.rounds(), default=0)
 
     def write_clients(self, words: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write the table of clients' parameters, all at once; nothing if none differ, or if it is
@@ -298,12 +332,14 @@ class RunDirectory:
             yield self._lock
             return
         with lock_directory(self.path) as lock:
-            # A writer of many files would be slow if it looked for these at every one.
-            folder = self._returns(0).parent
-            with files.explain_os_errors("clean", folder):
-                files.refuse_link(folder)
-                if folder.is_dir():
-                    files.remove_temporaries(folder)
+            # Here, because a run that is finished saves nothing more, and a writer of many files
+            # would be slow if it looked for these at every one.
+            kept = (self.checkpoints.directory, self.best.directory, self._returns(0).parent)
+            for folder in kept:
+                with files.explain_os_errors("clean", folder):
+                    files.refuse_link(folder)
+                    if folder.is_dir():
+                        files.remove_temporaries(folder)
             self._lock = lock
             try:
                 yield lock
@@ -318,6 +354,22 @@ class RunDirectory:
         """
         if self._lock is not None:
             self._lock.require()
+
+    def _write_first(self, config: str, serve: Callable[[Path], None] | None) -> None:
+        with files.explain_os_errors("create", self.path):
+            (self.path / SERVING).unlink(missing_ok=True)
+        if serve is not None:
+            serve(self.path)
+        self._write(self.path / _CONFIG, config.encode())
+
+    def _empty(self) -> None:
+        self.require_lock()
+        with files.explain_os_errors("clean", self.path):
+            for entry in self.path.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink(missing_ok=True)
 
     def _write(self, path: Path, data: bytes) -> None:
         self.require_lock()

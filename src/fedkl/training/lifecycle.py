@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,8 @@ from fedkl.server.records import Record
 from fedkl.training import plugin_consent, spaces
 from fedkl.training.directory import RunDirectory
 from fedkl.training.metrics import MetricsLog, content_digest
-from fedkl.training.missing import require_checkpoints, say_missing_best
-from fedkl.training.origin import Origin, listed, refusal
+from fedkl.training.missing import require_checkpoints, say_lost_best, say_missing_best
+from fedkl.training.origin import Origin, decode, listed, refusal
 from fedkl.training.plugin_consent import of_run
 from fedkl.training.provenance import origin_of, versions
 from fedkl.training.records import require_sensible
@@ -54,32 +55,49 @@ AGAIN_AND_AGAIN = 3
 
 
 def create(config: Config, path: Path, serve: Callable[[Path], None] | None = None) -> RunDirectory:
-    """A run directory for `config`, at round 0; `serve` as of `RunDirectory.create`."""
+    """A run directory for `config`, at round 0; `serve` as of `RunDirectory.creating`."""
+    with creating(config, path, serve) as run:
+        return run
+
+
+@contextlib.contextmanager
+def creating(
+    config: Config, path: Path, serve: Callable[[Path], None] | None = None
+) -> Iterator[RunDirectory]:
+    """Make a run directory for `config`, and hold it inside the block (`RunDirectory.creating`)."""
     plugin_consent.remember(config.mapping())
-    run = RunDirectory.create(path, config.mapping(), serve)
-    with run.lock():
+    with RunDirectory.creating(path, config.mapping(), serve) as run:
         _write_world(run, config)
-    return run
+        yield run
 
 
-def lengthen(run: RunDirectory, rounds: int) -> None:
-    """Make a run longer: from now on its config asks for so many rounds.
+def config_of(run: RunDirectory, rounds: int | None = None) -> Config:
+    """The config of a run, or what it would be with another number of rounds; nothing is written.
 
-    A run that is not finished may be made shorter, too, but not below where it stands.
+    A run may be made longer; one that is not finished also shorter, but not below where it stands.
+
+    Args:
+        run: the run's directory.
+        rounds: so many instead of those that its config asks for; None: those.
 
     Raises:
-        UserError: it has more rounds already, or another process trains it.
+        UserError: the config is wrong, nobody has agreed to its code, or the run has more rounds
+            already.
     """
-    with run.lock():
-        config = run.config()
-        of_run(run)  # what is wrong in it is not to be written again
-        done = run.metrics.count()
-        if rounds < done:
-            raise UserError(f"rounds must be at least {done}, which {run.path} has, not {rounds}")
-        longer = {**config, "federation": {**config.get("federation", {}), "rounds": rounds}}
-        from_mapping(longer)
-        if longer != config:
-            run.replace_config(longer)
+    config = of_run(run)  # also of one that is made longer: what is wrong is not written again
+    if rounds is None:
+        return config
+    _require_length(run, rounds, run.metrics.count())
+    return from_mapping(_with_rounds(run.config(), rounds))
+
+
+def _require_length(run: RunDirectory, rounds: int, logged: int) -> None:
+    if rounds < logged:
+        raise UserError(f"rounds must be at least {logged}, which {run.path} has, not {rounds}")
+
+
+def _with_rounds(config: Mapping[str, Any], rounds: int) -> dict[str, Any]:
+    return {**config, "federation": {**config.get("federation", {}), "rounds": rounds}}
 
 
 def _write_world(run: RunDirectory, config: Config) -> None:
@@ -114,12 +132,15 @@ def load(
     """
     if federation is None:
         federation = Federation(of_run(run))
+    every, logged, ended = federation.config.checkpoint.every, run.metrics.count(), run.ended(warn)
+    if best:
+        require_checkpoints(run, run.newest(), logged, ended, every, warn, best)
     _restore(federation, run, warn, until, best, accept)
-    done, every = int(federation.state.round), federation.config.checkpoint.every
+    done = int(federation.state.round)
     if best:
         say_missing_best(run, done, warn)
     elif until is None:
-        require_checkpoints(run, done, run.metrics.count(), run.ended(warn), every, warn)
+        require_checkpoints(run, done, logged, ended, every, warn)
     return federation
 
 
@@ -130,6 +151,8 @@ class _Start(NamedTuple):
     """Of what it makes from there on."""
     rounds: int
     """As many as it was to have when the checkpoint was made."""
+    changes: Sequence[str]
+    """Differences from then that were accepted."""
 
 
 def _restore(
@@ -151,7 +174,7 @@ def _restore(
     if before is None:
         if done > 0:
             warn(f"{run.path} was made by a fedkl that wrote down no origin: nothing is compared")
-        return _Start(now, now.rounds)
+        return _Start(now, now.rounds, [])
     if changes := before.differences(now):
         warn(f"accepted from round {done} on: {listed(changes)}")
     if newer := before.newer_versions(now):
@@ -159,7 +182,7 @@ def _restore(
     longer = []
     if before.rounds != now.rounds:  # making a run longer is allowed, and is written down
         longer = [f"federation.rounds was {before.rounds}, is {now.rounds}"]
-    return _Start(before.continued(now, done, [*changes, *longer]), before.rounds)
+    return _Start(before.continued(now, done, [*changes, *longer]), before.rounds, changes)
 
 
 def run_remaining(
@@ -184,7 +207,8 @@ def run_remaining(
         federation: of the run's config, where there is one already.
         until: the round after which to stop; calling this again resumes as if nothing had stopped.
         accept: resume although config, plugins or clients' worlds are not those of the checkpoint.
-        lengthened: its number of rounds was just changed on request, and nobody need be told.
+        lengthened: its federation has another number of rounds than config.toml, on request: it is
+            written there once nothing stands against resuming.
 
     Returns:
         The federation at its end, or after the round where it stops.
@@ -196,30 +220,39 @@ def run_remaining(
     with run.lock() as lock:
         if federation is None:
             federation = Federation(of_run(run))
-        origin, planned = _restore(federation, run, warn, accept=accept)
+        origin, planned, changes = _restore(federation, run, warn, accept=accept)
         config = federation.config
-        _write_world(run, config)  # a comparison makes its runs without
         done, rounds = int(federation.state.round), config.federation.rounds
         stop = rounds if until is None else until
         finished = done == rounds and not federation.stalled
         logged = run.metrics.require_rounds(done, origin.log)
         before = run.summary()
         require_checkpoints(run, done, logged, run.ended(warn), config.checkpoint.every, warn)
-        if planned != rounds and not lengthened:
+        # One of fewer rounds is from before the run was made longer, and is written again.
+        if not finished or (before is not None and before.get("rounds") != done):
+            before = None
+        if before is not None and before.get("log", origin.log) != origin.log:
+            raise UserError(
+                f"{run.path / 'summary.json'} is not of this log: remove it, and resuming "
+                "writes it again"
+            )
+        if lengthened:
+            _require_length(run, rounds, logged)
+            run.replace_config(_with_rounds(run.config(), rounds))
+        elif planned != rounds:
             warn(f"federation.rounds was {planned}, is {rounds}")
         if stop < done:
             warn(f"{run.path} is at round {done} already, which is beyond round {stop}")
-        # One of fewer rounds is from before the run was made longer, and is written again.
-        if finished and before is not None and before.get("rounds") == done:
-            if before.get("log", origin.log) != origin.log:
-                raise UserError(
-                    f"{run.path / 'summary.json'} is not of this log: remove it, and resuming "
-                    "writes it again"
-                )
-            _require_returns(run, before)
-            return federation
+        _write_world(run, config)  # a comparison makes its runs without
         run.metrics.truncate_after(done)
         run.best.drop_after(done)
+        if config.checkpoint.keep_best:
+            say_lost_best(run, warn)
+        if finished:
+            _mend(run, federation, origin, changes, accept)
+        if before is not None and not changes:
+            _require_returns(run, before)
+            return federation
         if stop <= done < rounds:
             return federation
         if federation.stalled and done < rounds:
@@ -256,6 +289,48 @@ def run_remaining(
         run.write_summary(came_to)
         _require_returns(run, came_to)
         return federation
+
+
+def _mend(
+    run: RunDirectory, federation: Trainable, origin: Origin, changes: Sequence[str], accept: bool
+) -> None:
+    """Mend what `fedkl check` finds in a run that is finished, and saves nothing more by itself.
+
+    Args:
+        run: the run's directory.
+        federation: at its end.
+        origin: of what it makes from here on.
+        changes: in which its newest checkpoint differs.
+        accept: older checkpoints and the best one are to be of this origin, too.
+    """
+    done = int(federation.state.round)
+    if changes:
+        run.checkpoints.save(done, *federation.save(), origin.encode())
+        federation.saved(min([done, *run.best.rounds()]))
+    if accept and run.best.rounds():
+        _accept_best(run, origin, done)
+
+    def fits(said: Mapping[str, str]) -> bool:
+        try:
+            made_with = decode(said) if accept else None
+        except ValueError:
+            return False
+        return made_with is None or not made_with.differences(origin)
+
+    for kept in (run.checkpoints, run.best):
+        kept.drop_useless(fits)
+
+
+def _accept_best(run: RunDirectory, origin: Origin, done: int) -> None:
+    """Write down with the best round that changes were accepted, as with the newest."""
+    try:
+        kept = run.best.peek(lambda _: None, None, done)
+        before = None if kept is None else decode(kept.origin)
+    except (UserError, ValueError):
+        return  # it cannot be used, which has been said
+    if kept and before and (changes := before.differences(origin)):
+        accepted = before.continued(origin, done, changes).encode()
+        run.best.save(kept.round, kept.arrays, kept.rows, origin=accepted)
 
 
 def _require_returns(run: RunDirectory, summary: Mapping[str, Any]) -> None:

@@ -23,6 +23,10 @@ _CHAIN = "chain"
 _DIGITS = 32
 _SEAL = re.compile(rb'(, )?"chain": "([0-9a-f]{%d})"\}' % _DIGITS)
 _SEAL_LENGTH = len('"chain": ""}') + _DIGITS
+_LONGEST = 2**27
+"""Bytes of a line: those of a round in which 100,000 clients train are a third of it."""
+_AT_ONCE = 2**16
+"""Bytes in which the end of the last whole line is looked for."""
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _CHANCE = re.compile(
     rb'(, )?"(?:(?:seconds|\w+_replaced|traffic_\w+)": [^,}]*|time": ' + _TEXT + rb'|retried": '
@@ -74,11 +78,13 @@ class MetricsLog:
             record: what `strict_json.encode` accepts; without a `chain` of its own.
 
         Raises:
-            UserError: it could not be written; the log is as it was.
+            UserError: it could not be written, or not be read again; the log is as it was.
         """
         if _CHAIN in record:
             raise ValueError(f"the name {_CHAIN!r} belongs to the log")
         body = strict_json.encode(record)
+        if len(body) + _SEAL_LENGTH + 2 > _LONGEST:
+            raise UserError(f"a record of {len(body):,} bytes is too long for {self.path}")
         self._require()
         with files.explain_os_errors("write", self.path):
             descriptor = files.open_to_write(self.path)
@@ -200,7 +206,13 @@ class MetricsLog:
             except FileNotFoundError:
                 return
             with self.path.open("rb") as stream:
-                for data in stream:
+                while data := stream.readline(_LONGEST + 1):
+                    if len(data) > _LONGEST:
+                        read = number + (previous is not None)
+                        raise UserError(
+                            f"line {read + 1} of {self.path} is longer than {_LONGEST:,} bytes, "
+                            "which is not sensible"
+                        )
                     if not data.endswith(b"\n"):
                         break  # torn
                     if previous is not None:
@@ -293,9 +305,13 @@ def _append(descriptor: int, line: bytes) -> None:
 
 
 def _end_of_last_record(descriptor: int, size: int) -> int:
-    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
-        return size
-    return os.pread(descriptor, size, 0).rfind(b"\n") + 1
+    end = size
+    while end:
+        start = max(0, end - _AT_ONCE)
+        if found := os.pread(descriptor, end - start, start).rfind(b"\n") + 1:
+            return start + found
+        end = start
+    return 0
 
 
 def _is_after(record: Mapping[str, Any], round: int) -> bool:

@@ -14,7 +14,13 @@ Warn = Callable[[str], None]
 
 
 def require_checkpoints(
-    run: RunDirectory, done: int, logged: int, ended: int, every: int, warn: Warn
+    run: RunDirectory,
+    done: int,
+    logged: int,
+    ended: int,
+    every: int,
+    warn: Warn,
+    best: bool = False,
 ) -> None:
     """Refuse to resume if a checkpoint is missing without a word, or a part of the log would be
     lost.
@@ -26,6 +32,7 @@ def require_checkpoints(
         ended: the round at which the run ended, if it did; it has a checkpoint, too.
         every: so many rounds lie between two, as the config has it.
         warn: is told of one that is missing.
+        best: the best round up to there is used, and not the checkpoint itself.
 
     Raises:
         UserError: rounds were logged, and every checkpoint that they had is gone.
@@ -43,9 +50,10 @@ def require_checkpoints(
             f"begin again and erase it: put {run.checkpoints.directory} back, or begin again under "
             f"another name with `fedkl train {shlex.quote(str(run.path / 'config.toml'))}`"
         )
+    used = f"the best round up to round {done}" if best else f"that of round {done}"
     warn(
-        f"the checkpoint of round {due} is missing, so that of round {done} is used; to go on is "
-        "to train the rounds after it again"
+        f"the checkpoint of round {due} is missing, so {used} is used; to go on is to train the "
+        "rounds after it again"
     )
 
 
@@ -57,7 +65,7 @@ def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
         done: the round of the best checkpoint that is used.
         warn: is told.
     """
-    until = max(run.checkpoints.rounds(), default=0)
+    until = run.newest()
     records, reached = run.metrics.read(), {}
     for record in records:
         require_sensible(run.metrics, record, ("round", "return_mean"))
@@ -69,3 +77,18 @@ def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
     best = max(reached, key=reached.__getitem__, default=done)
     if best != done:
         warn(f"round {best} was better, but its checkpoint in {run.best.directory} is missing")
+
+
+def say_lost_best(run: RunDirectory, warn: Warn) -> None:
+    """Warn if the best round of a run is damaged or gone: no training makes it again.
+
+    Args:
+        run: the run's directory.
+        warn: is told.
+    """
+    try:
+        kept = run.best.peek(warn, (), run.newest())
+    except UserError as error:
+        warn(str(error))
+        return
+    say_missing_best(run, 0 if kept is None else kept.round, warn)

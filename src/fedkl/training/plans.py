@@ -1,13 +1,14 @@
 """The plan of a directory that holds several runs: a TOML file there says which.
 
-compare, tune, tune-d-global and reproduce each have one; `fedkl resume` knows a directory by it.
+compare, tune, tune-d-global and reproduce each have one; `fedkl resume` knows a directory by it,
+and compares it with the runs (`fedkl.training.binding`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -32,6 +33,9 @@ class RunsPlan(ABC):
 
     FILE: ClassVar[str]
     """Its name in the directory; one of `PLANS`."""
+    OF_TABLE: ClassVar[bool] = False
+    """True if its runs are those of a table of ours: they are as long as it says, and the table of
+    a newer version may have more, or others."""
 
     @classmethod
     def is_in(cls, path: Path) -> bool:
@@ -69,3 +73,17 @@ class RunsPlan(ABC):
     @abstractmethod
     def run_paths(self, path: Path) -> Sequence[Path]:
         """Return the directories of its runs, in the order in which they are trained."""
+
+    @abstractmethod
+    def settings_by_run(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what the plan says of each run, by the name of its directory: settings by dotted
+        name."""
+
+    def results(self, path: Path) -> Mapping[str, bytes] | None:
+        """Return the files that the runs of a directory come to, by name; None while some have
+        rounds left.
+
+        Raises:
+            UserError: they come to nothing, or cannot be read.
+        """
+        return {}

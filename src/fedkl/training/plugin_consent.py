@@ -8,6 +8,7 @@ So does a port that a run would open: `serving.toml` is remembered by its checks
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -19,8 +20,10 @@ from fedkl.config.config import Config, from_mapping
 from fedkl.config.presets import strings
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import sha256_of
-from fedkl.io import files, strict_toml
+from fedkl.io import files, strict_toml, user_folders
 from fedkl.training.directory import SERVING, RunDirectory
+
+_FILE = "trusted-plugins"
 
 
 class Code(NamedTuple):
@@ -90,9 +93,8 @@ def _remember(code: Sequence[Code]) -> None:
     new = {one.mark for one in code} - (_trusted() if code else set())
     if not new:
         return
-    path = _file()
+    path = user_folders.state_folder() / _FILE
     with files.explain_os_errors("write", path):
-        files.make_directory(path.parent, 0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             files.write_all(descriptor, "".join(f"{mark}\n" for mark in sorted(new)).encode())
@@ -181,14 +183,11 @@ class UnknownCodeError(UserError):
 
 
 def _trusted() -> set[str]:
-    path = _file()
-    with files.explain_os_errors("read", path):
-        try:
-            return set(path.read_text(encoding="utf-8", errors="replace").split())
-        except FileNotFoundError:
-            return set()
-
-
-def _file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "fedkl" / "trusted-plugins"
+    marks: set[str] = set()
+    for folder in user_folders.state_folders():
+        path = folder / _FILE
+        # Where there is no such file, nobody has agreed to anything.
+        absent = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with files.explain_os_errors("read", path), absent:
+            marks |= set(path.read_text(encoding="utf-8", errors="replace").split())
+    return marks

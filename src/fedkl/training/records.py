@@ -69,6 +69,11 @@ def _is_rejection(value: Any) -> bool:
     return whole and _is_client(value["client"]) and _is_text(value["reason"])
 
 
+def _is_broken(value: Any) -> bool:
+    whole = isinstance(value, dict) and {"client", "share"} <= value.keys()
+    return whole and _is_client(value["client"]) and is_number(value["share"])
+
+
 def _is_coefficients(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_perhaps(is_number), value.values()))
 
@@ -80,6 +85,8 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "evaluated": _perhaps(_list_of(_is_client)),
     "rejected": _perhaps(_list_of(_is_rejection)),
     "retried": _perhaps(_list_of(_is_rejection)),
+    "held_back": _perhaps(_list_of(_is_rejection)),
+    "outliers": _perhaps(_list_of(_is_broken)),
     "coefficients": _perhaps(_is_coefficients),
     "note": _perhaps(_is_text),
     "returns_file": _perhaps(_is_text),

@@ -11,7 +11,7 @@ from fedkl.config.config import Config
 from fedkl.core.errors import UserError
 from fedkl.server.loop import Snapshot
 from fedkl.server.records import Record
-from fedkl.training.checkpoints import Saved
+from fedkl.training.checkpoints import Saved, require_finite
 from fedkl.training.directory import RunDirectory
 from fedkl.training.origin import Origin, decode
 
@@ -127,11 +127,12 @@ def _move(federation: Trainable, saved: Saved, check: Check) -> Origin | None:
         What it was made with; None if it does not say.
 
     Raises:
-        ValueError: it is not of this federation.
+        ValueError: it is not of this federation, or has numbers that no server takes.
     """
     if (origin := decode(saved.origin)) is not None:
         check(origin, saved.round)
     _require_round(saved.round, saved.arrays)
+    require_finite(saved.arrays, "model.")
     federation.restore(saved.arrays, saved.rows)
     return origin
 

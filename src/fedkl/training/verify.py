@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.io import files
+from fedkl.io.locks import holder
 from fedkl.training import checkpoint_files, plugin_consent, spaces
 from fedkl.training.checkpoint_files import DamagedError, File, GoneError
+from fedkl.training.checkpoints import require_finite
 from fedkl.training.directory import RunDirectory, as_csv
 from fedkl.training.missing import require_checkpoints, say_missing_best
 from fedkl.training.origin import Origin, decode, listed
@@ -31,6 +34,7 @@ _OURS = {
     "figures",
     "flower",
     "metrics.jsonl",
+    "plan.toml",
     "report.html",
     "returns",
     "serving.toml",
@@ -44,26 +48,68 @@ _SERVED = "flower"
 _OF_SERVED = re.compile(
     r"(superlink|superexec)\.log|status\.json"
     r"|node-\d+(/(supernode|apps)\.log)?"
-    r"|clients(/\d+(/(worker\.(log|sock|lock)|starting\.lock|refused|over"
+    r"|clients(/\d+(/(worker\.(log|sock|lock)|(starting|compiling)\.lock|refused|over"
     r"|[0-9a-f]{32}(/\d{6,}\.safetensors)?))?)?"
 )
 """The contents of that folder: logs, and the state of clients on this machine."""
 
 
+_LOOKS = 3
+"""At a run that changes while it is looked at."""
+
+
 class Finding(NamedTuple):
-    """Something that is wrong with a run.
+    """Something that is wrong with a run, or with several and their plan.
 
     Attributes:
         what: what is wrong.
-        remedy: what can be done.
+        remedy: what can be done; empty if nothing is wrong, and it is only said.
+        passing: True if a process that writes leaves it so for a moment.
     """
 
     what: str
     remedy: str
+    passing: bool = False
 
 
 def check(run: RunDirectory) -> list[Finding]:
-    """All that is wrong with a run; nothing is changed, and code is run only if it is trusted."""
+    """All that is wrong with a run; nothing is changed, and code is run only if it is trusted.
+
+    Beside a process that trains the run, only what is wrong at every look counts, and what belongs
+    to writing does not.
+    """
+    lasting: list[Finding] | None = None
+    for _ in range(_LOOKS):
+        before, findings = _signature(run), _check(run)
+        writer = holder(run.path)
+        still = before == _signature(run)
+        if writer is None and (still or not findings):
+            return findings
+        found = [finding for finding in findings if not finding.passing]
+        before_it = found if still or lasting is None else lasting
+        lasting = [finding for finding in found if finding in before_it]
+        if still or not lasting:
+            break
+    who = "another process" if writer is None else f"process {writer}"
+    said = f"{run.path} is being written by {who}, and was looked at as far as that allows"
+    return [Finding(said, ""), *(lasting or ())]
+
+
+def _signature(run: RunDirectory) -> dict[str, tuple[int, ...]]:
+    """Everything that a writer of a run changes when it writes."""
+    found: dict[str, tuple[int, ...]] = {}
+    for folder in (run.path, *(run.path / name for name in _FOLDERS)):
+        # One that is not there, or may not be looked at, does not change.
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name in _OURS - {"worker.log"} or folder != run.path:
+                    with contextlib.suppress(FileNotFoundError):
+                        now = entry.stat(follow_symlinks=False)
+                        found[entry.path] = (now.st_ino, now.st_size, now.st_mtime_ns)
+    return found
+
+
+def _check(run: RunDirectory) -> list[Finding]:
     findings = list(_names(run))
     mapping, config = None, None
     try:
@@ -103,6 +149,7 @@ def _names(run: RunDirectory) -> Iterator[Finding]:
                 yield Finding(
                     f"{entry} was left by a write that was interrupted",
                     "nothing: the next process that goes on with the run removes it",
+                    passing=True,
                 )
         if path.name not in _OURS and not files.is_temporary(path.name):
             yield Finding(f"{path} is not of a run", "move it elsewhere")
@@ -116,7 +163,10 @@ def _served(folder: Path) -> Iterator[Finding]:
     for within, folders, names in os.walk(folder):
         for name in sorted((*folders, *names)):
             path = Path(within) / name
-            mode = path.lstat().st_mode
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # a client that is at work has removed it
             if stat.S_ISLNK(mode):
                 yield Finding(f"{path} is a symbolic link", "put what it leads to in its place")
             elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
@@ -125,6 +175,7 @@ def _served(folder: Path) -> Iterator[Finding]:
                 yield Finding(
                     f"{path} was left by a write that was interrupted",
                     "nothing: the client removes it when it writes again",
+                    passing=True,
                 )
             elif not _OF_SERVED.fullmatch(path.relative_to(folder).as_posix()):
                 yield Finding(
@@ -156,22 +207,28 @@ def _log(run: RunDirectory) -> Iterator[Finding]:
         )
     if path.exists():
         with files.explain_os_errors("read", path):
-            whole = files.read_bytes(path).count(b"\n")
-            torn = not files.read_bytes(path).endswith(b"\n") or whole > len(lines)
+            torn = files.read_end(path, 1) != b"\n" or run.metrics.count() > len(lines)
         if torn and path.stat().st_size:
             yield Finding(
-                f"the last line of {path} is torn", "go on with the run: it is made again"
+                f"the last line of {path} is torn",
+                "go on with the run: it is made again",
+                passing=True,
             )
 
 
 def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -> Iterator[Finding]:
-    for folder in (run.best.directory, run.checkpoints.directory):
+    go_on = "put back a copy, or go on with the run: the one before is used"
+    best = "put back a copy; until a round is better, `--best` uses the one before"
+    newest = run.newest()
+    for folder, remedy in ((run.best.directory, best), (run.checkpoints.directory, go_on)):
         try:
             found = checkpoint_files.find(folder)
         except UserError as error:
             yield Finding(str(error), "see to it that it can be read")
             return
-        yield from _files(run, found, now)
+        # A best round after the newest checkpoint is of a process that died between the two, and
+        # is made again.
+        yield from _files(run, [file for file in found if file.round <= newest], now, remedy)
     for what in _missing(run, config):
         yield Finding(what, "put back a copy, if there is one")
 
@@ -187,24 +244,29 @@ def _missing(run: RunDirectory, config: Config | None) -> list[str]:
     try:
         require_checkpoints(run, done, logged, ended, every, said.append)
         if config and config.checkpoint.keep_best:
-            say_missing_best(run, max(run.best.rounds(), default=0), said.append)
+            newest = run.newest()
+            kept = max((r for r in run.best.rounds() if r <= newest), default=0)
+            say_missing_best(run, kept, said.append)
     except UserError as error:
         said.append(str(error))
     return said
 
 
-def _files(run: RunDirectory, found: list[File], now: Origin | None) -> Iterator[Finding]:
-    """Find faults in the checkpoints of one folder."""
+def _files(
+    run: RunDirectory, found: list[File], now: Origin | None, remedy: str
+) -> Iterator[Finding]:
+    """Find faults in the checkpoints of one folder; `remedy` is for one that is damaged."""
     bases: set[str] = set()
     for file in found:
         try:
             contents = checkpoint_files.read(file)
             origin = decode(contents.origin)
-        except (DamagedError, GoneError, ValueError, UserError) as error:
-            yield Finding(
-                f"checkpoint {file.path} cannot be used: {error}",
-                "put back a copy, or go on with the run: the one before is used",
-            )
+            require_finite(contents.arrays, "model.")
+        except GoneError:
+            yield Finding(f"checkpoint {file.path} was removed just now", remedy, passing=True)
+            continue
+        except (DamagedError, ValueError, UserError) as error:
+            yield Finding(f"checkpoint {file.path} cannot be used: {error}", remedy)
             continue
         if contents.builds_on is not None:
             bases.add(contents.builds_on)
@@ -259,16 +321,27 @@ def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
     last = len(heads)
     if summary is None:
         if now is not None and last >= now.rounds:
-            yield Finding(f"{run.path} has all its rounds and no summary", f"{command} writes it")
+            yield Finding(
+                f"{run.path} has all its rounds and no summary",
+                f"{command} writes it",
+                passing=True,
+            )
     elif summary.get("log", heads.get(last)) not in heads.values():
         yield Finding(
             f"the summary in {run.path} is not of its log", f"remove it; {command} writes it again"
         )
-    elif summary.get("rounds") != last:
+    elif summary.get("rounds") != last and not _is_lengthened(summary, last, now):
         yield Finding(
             f"the summary is of {summary.get('rounds')} rounds, and the log has {last}",
             f"go on with the run by {command}",
+            passing=True,
         )
+
+
+def _is_lengthened(summary: Mapping[str, Any], last: int, now: Origin | None) -> bool:
+    """True if a run that was finished has been made longer, and is not finished yet."""
+    rounds = summary.get("rounds")
+    return type(rounds) is int and now is not None and rounds < last < now.rounds
 
 
 def _returns(run: RunDirectory) -> Iterator[Finding]:
@@ -286,13 +359,15 @@ def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
     if config is None or not run.metrics.path.exists():
         return
     words = config.clients()
+    said = as_csv(words).encode() if words else b""
     try:
         with files.explain_os_errors("read", path):
-            found = files.read_bytes(path) if path.exists() else b""
+            # One more than there should be: more says nothing more.
+            found = files.read_start(path, len(said) + 1) if path.exists() else b""
     except UserError as error:
         yield Finding(str(error), "see to it that it can be read")
         return
-    if found != (as_csv(words).encode() if words else b""):
+    if found != said:
         yield Finding(
             f"{path} is not what the config says of the clients",
             "remove it: it is written again when the run goes on",

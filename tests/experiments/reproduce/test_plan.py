@@ -1,5 +1,6 @@
 """A directory of experiments: what is in it, what is refused, and that it grows."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fedkl.experiments.reproduce.plan import (
     create,
     tables_of,
 )
+from fedkl.training import binding
 from fedkl.training.directory import RunDirectory
 
 QUICK = Plan("heterogeneity-level", jobs=2, quick=True, rounds=1)
@@ -79,8 +81,11 @@ def test_runs_that_the_table_has_gained_are_made_when_the_directory_is_resumed(t
     path = tmp_path / "x"
     create(path, QUICK)
     gone = QUICK.runs(path)[0].path
-    (gone / "config.toml").unlink()
-    add_missing(path, QUICK)
+    shutil.rmtree(gone)
+    binding.require(QUICK, path, lambda said: None)
+    assert add_missing(path, QUICK) == [gone]
+    binding.require(QUICK, path, pytest.fail)
+    assert add_missing(path, QUICK) == []
     assert RunDirectory(gone).config()["federation"]["rounds"] == 1
 
 
@@ -90,8 +95,11 @@ def test_a_run_that_is_not_the_plans_is_refused_and_named(tmp_path):
     one, other = (run.path for run in QUICK.runs(path)[:2])
     text = (one / "config.toml").read_text()
     (one / "config.toml").write_text(text.replace("d_local = 0.01", "d_local = 0.5"))
-    with pytest.raises(UserError, match=r"is not the run that the plan says: its learner\.d_local"):
-        add_missing(path, QUICK)
+    sentence = (
+        rf"{one.name} is not the run that .*reproduce\.toml says: its learner\.d_local is 0\.5"
+    )
+    with pytest.raises(UserError, match=sentence):
+        binding.require(QUICK, path, pytest.fail)
     assert other.is_dir()
 
 
@@ -101,7 +109,7 @@ def test_a_setting_that_an_older_version_did_not_have_is_no_difference(tmp_path)
     one = QUICK.runs(path)[0].path
     text = (one / "config.toml").read_text()
     (one / "config.toml").write_text(text.replace("world_seed = -1\n", ""))
-    add_missing(path, QUICK)
+    binding.require(QUICK, path, pytest.fail)
 
 
 def test_tables_are_by_case_and_seed(tmp_path):

@@ -31,6 +31,7 @@ from fedkl.experiments.reproduce.text import as_csv, finding_text
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory
 from fedkl.report.pictures import save_figure
+from fedkl.training import binding
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plans import RunsPlan
 
@@ -50,6 +51,7 @@ class Plan(RunsPlan):
     """The plan of a reproduction."""
 
     FILE = "reproduce.toml"
+    OF_TABLE = True
 
     experiment: str = setting("", "which", choices=(*EXPERIMENTS, ALL))
     jobs: int = setting(1, "how many runs go on at a time", low=1)
@@ -99,11 +101,36 @@ class Plan(RunsPlan):
         """Return the directories of the runs, in the order in which they are trained."""
         return [run.path for run in self.runs(path)]
 
+    def settings_by_run(self) -> dict[str, dict[str, Any]]:
+        """Return what the plan says of each run: all of its config."""
+        said = {}
+        for run in self.runs(Path()):
+            mapping = self.configure(run.case, run.seed).mapping()
+            flat = {key: entry for key, entry in mapping.items() if not isinstance(entry, Mapping)}
+            for group in mapping.keys() - flat.keys():
+                flat |= {f"{group}.{name}": entry for name, entry in mapping[group].items()}
+            del flat["preset"]
+            said[run.path.name] = flat
+        return said
+
+    def results(self, path: Path) -> dict[str, bytes] | None:
+        """Return the table and the text of each experiment; None while runs have rounds left."""
+        if not all(workers.is_there(run, None) for run in self.run_paths(path)):
+            return None
+        files = {}
+        for name, finding in findings_of(path, self).items():
+            files[f"{name}.csv"] = as_csv(finding.rows)
+            files[f"{name}.md"] = finding_text(EXPERIMENTS[name], finding).encode()
+        return files
+
     @classmethod
     def parse(cls, values: dict[str, Any], file: str) -> Self:
         settings = values.pop("settings", {})
         if not isinstance(settings, dict):
             raise UserError(f"{file}.settings must be a table, not {settings!r}")
+        if "experiment" not in values:
+            known = ", ".join((*EXPERIMENTS, ALL))
+            raise UserError(f"{file}.experiment must say which; available: {known}")
         return dataclasses.replace(super().parse(values, file), settings=settings)
 
     def without_known(self, results: Path) -> Plan:
@@ -155,34 +182,15 @@ def create(path: Path, plan: Plan) -> None:
     workers.create(path, plan, mappings)
 
 
-def add_missing(path: Path, plan: Plan) -> None:
-    """Make the runs that the plan asks for and that are not there yet, and check the others.
-
-    Raises:
-        UserError: a run is not what the plan says.
-    """
+def add_missing(path: Path, plan: Plan) -> list[Path]:
+    """Make the runs that the plan asks for and that are not there yet, and return them."""
+    made = []
     for run in plan.runs(path):
-        mapping = plan.configure(run.case, run.seed).mapping()
         if not (run.path / "config.toml").is_file():
-            RunDirectory.create(run.path, mapping)
-            continue
-        _require_same(run.path, mapping)
-
-
-def _require_same(run: Path, wanted: Mapping[str, Any]) -> None:
-    """Refuse a run whose config is not the plan's; what its version had not is no difference."""
-    there = RunDirectory(run).config()
-    for key, value in there.items():
-        if key == "preset":
-            continue
-        entries = value if isinstance(value, dict) else {"": value}
-        asked = wanted.get(key) if isinstance(value, dict) else {"": wanted.get(key)}
-        for name, entry in entries.items():
-            if not isinstance(asked, dict) or asked.get(name) != entry:
-                dotted = f"{key}.{name}".rstrip(".")
-                raise UserError(
-                    f"{run} is not the run that the plan says: its {dotted} is {entry!r}"
-                )
+            RunDirectory.create(run.path, plan.configure(run.case, run.seed).mapping())
+            binding.bind(plan, run.path)
+            made.append(run.path)
+    return made
 
 
 def tables_of(runs: Sequence[Run]) -> dict[str, dict[int, list[Row]]]:
@@ -210,19 +218,26 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, F
             not be written.
     """
     with lock_directory(path):
-        runs = plan.runs(path)
-        train([run.path for run in runs], plan.jobs)
-        findings: dict[str, Finding] = {}
-        if plan.known:
-            return findings
-        for experiment in plan.experiments():
-            own = {(case.experiment, case.name) for case in experiment.cases}
-            tables = tables_of([run for run in runs if (run.case.experiment, run.case.name) in own])
-            finding = JUDGES[experiment.judge](experiment, tables)
-            if plan.quick:
-                finding = with_pointers(experiment, tables, finding)
-            write_finding(path, experiment, finding)
-            findings[experiment.name] = finding
+        train(plan.run_paths(path), plan.jobs)
+        findings = findings_of(path, plan)
+        for name, finding in findings.items():
+            write_finding(path, EXPERIMENTS[name], finding)
+    return findings
+
+
+def findings_of(path: Path, plan: Plan) -> dict[str, Finding]:
+    """Return what each experiment came to, by name; nothing if some of its runs are elsewhere."""
+    findings: dict[str, Finding] = {}
+    if plan.known:
+        return findings
+    runs = plan.runs(path)
+    for experiment in plan.experiments():
+        own = {(case.experiment, case.name) for case in experiment.cases}
+        tables = tables_of([run for run in runs if (run.case.experiment, run.case.name) in own])
+        finding = JUDGES[experiment.judge](experiment, tables)
+        findings[experiment.name] = (
+            with_pointers(experiment, tables, finding) if plan.quick else finding
+        )
     return findings
 
 
