@@ -12,6 +12,10 @@ from fedkl.report.labels import labels
 from fedkl.report.style import BLACK, BLUE, colours
 
 
+def texts(configs: list[dict[str, Any]]) -> list[str]:
+    return [label.text for label in labels(configs)]
+
+
 def config(which: str = "fedkl", seed: int = 0, **tables: dict[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {"algorithm": {"name": which}, "world": {"name": "reacher"}, "seed": seed}
     for name, table in tables.items():
@@ -20,7 +24,7 @@ def config(which: str = "fedkl", seed: int = 0, **tables: dict[str, Any]) -> dic
 
 
 def test_runs_that_differ_in_their_seed_alone_are_called_by_their_algorithm() -> None:
-    assert labels([config(seed=0), config(seed=1), config("fedavg", 0)]) == [
+    assert texts([config(seed=0), config(seed=1), config("fedavg", 0)]) == [
         "fedkl",
         "fedkl",
         "fedavg",
@@ -32,7 +36,7 @@ def test_what_follows_from_the_algorithm_is_not_named() -> None:
         config("fedkl", algorithm={"d_global": 0.1}, learner={"d_local": 0.01}),
         config("fedprox", algorithm={"mu": 0.1}, learner={"d_local": 0.02}),
     ]
-    assert labels(configs) == ["fedkl", "fedprox"]
+    assert texts(configs) == ["fedkl", "fedprox"]
 
 
 def test_what_differs_between_runs_of_one_algorithm_is_named() -> None:
@@ -41,35 +45,35 @@ def test_what_differs_between_runs_of_one_algorithm_is_named() -> None:
         for d in (0.1, 0.3)
         for x in (0.01, 0.02)
     ]
-    assert labels(configs) == [
+    assert texts(configs) == [
         "fedkl d_global=0.1 d_local=0.01",
         "fedkl d_global=0.1 d_local=0.02",
         "fedkl d_global=0.3 d_local=0.01",
         "fedkl d_global=0.3 d_local=0.02",
     ]
     # Beside them one without such a setting is called by what it has.
-    assert labels([*configs, config("fedavg", learner={"d_local": 0.02})])[-1] == (
+    assert texts([*configs, config("fedavg", learner={"d_local": 0.02})])[-1] == (
         "fedavg d_local=0.02"
     )
 
 
 def test_another_world_is_always_named() -> None:
     configs = [config("fedkl"), config("fedavg", world={"name": "pendulum"})]
-    assert labels(configs) == ["fedkl world=reacher", "fedavg world=pendulum"]
+    assert texts(configs) == ["fedkl world=reacher", "fedavg world=pendulum"]
 
 
 def test_a_setting_that_an_older_version_did_not_have_tells_nothing() -> None:
-    assert labels([config(learner={"guard": True}), config(seed=1)]) == ["fedkl", "fedkl"]
+    assert texts([config(learner={"guard": True}), config(seed=1)]) == ["fedkl", "fedkl"]
 
 
 @pytest.mark.parametrize("name", ["preset", "plugins", "tuned_on"])
 def test_where_a_config_comes_from_tells_nothing(name: str) -> None:
-    assert labels([config() | {name: ["a"]}, config() | {name: ["b"]}]) == ["fedkl", "fedkl"]
+    assert texts([config() | {name: ["a"]}, config() | {name: ["b"]}]) == ["fedkl", "fedkl"]
 
 
 def test_long_values_are_numbered() -> None:
     many = [config(world={"clients": {"gravity": [*range(n, n + 30)]}}) for n in (0, 5, 0)]
-    assert labels(many) == ["fedkl gravity=#1", "fedkl gravity=#2", "fedkl gravity=#1"]
+    assert texts(many) == ["fedkl gravity=#1", "fedkl gravity=#2", "fedkl gravity=#1"]
 
 
 def _with(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -129,3 +133,20 @@ def test_of_very_many_groups_figures_show_those_that_ended_highest() -> None:
     # 6, 13; 5, 12, 19; 4, 11, 18; 10, 17; and the first two of those that ended at 2.
     shown = [group.label for group in drawn(groups)]
     assert shown == ["2", "4", "5", "6", "9", "10", "11", "12", "13", "17", "18", "19"]
+
+
+def test_settings_of_the_world_are_the_level_and_all_else_is_the_method() -> None:
+    made = [
+        config(which, world={"noise": noise}, learner={"d_local": 0.1})
+        for which in ("fedkl", "fedavg")
+        for noise in (0.0, 0.4)
+    ]
+    made.append(config("fedkl", world={"noise": 0.4}, learner={"d_local": 0.2}))
+    found = labels(made)
+    assert [label.level for label in found] == [
+        "noise=0.0", "noise=0.4", "noise=0.0", "noise=0.4", "noise=0.4",
+    ]  # fmt: skip
+    assert found[1].method == "fedkl d_local=0.1"
+    assert found[4].method == "fedkl d_local=0.2"
+    assert found[1].text == "fedkl noise=0.4 d_local=0.1"
+    assert {label.level for label in labels(made[:1])} == {""}

@@ -132,6 +132,19 @@ def test_every_figure_is_there_as_png_and_svg(reported: Path) -> None:
     } == names
 
 
+def test_clients_with_broken_readings_are_named(make_run: Callable[..., Path]) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        if record["round"] > 1:
+            record["outliers"] = [{"client": 3, "share": 0.0123 / record["round"] * 2}]
+
+    path = make_run(rounds=3, edit=edit)
+    text = write_report(path, load_runs(path)).read_text()
+    assert "Clients with broken readings" in text
+    assert re.search(r"<td>3</td>\s*<td>2</td>\s*<td>1.23%</td>", text)
+    path = make_run("healthy", rounds=3)
+    assert "broken readings" not in write_report(path, load_runs(path)).read_text()
+
+
 def test_settings_can_be_pasted_back(reported: Path) -> None:
     text = (reported / "report.html").read_text()
     found = re.findall(

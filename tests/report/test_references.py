@@ -37,21 +37,27 @@ ALONE, CENTRALISED = (config(**settings) for settings in SETTINGS.values())
 
 
 def test_a_reference_is_called_by_what_it_is_and_the_others_as_without_it() -> None:
-    found = labels([config("fedkl"), config(), ALONE, CENTRALISED])
+    found = [label.text for label in labels([config("fedkl"), config(), ALONE, CENTRALISED])]
     assert found == ["fedkl", "fedavg", "each alone", "centralised"]
 
 
 def test_references_of_one_kind_are_told_apart_by_what_they_differ_in() -> None:
     other = config("fedkl", d_local=0.02, personal="all")
-    assert labels([ALONE, config(d_local=0.02, personal="all")]) == [
+    assert [label.text for label in labels([ALONE, config(d_local=0.02, personal="all")])] == [
         "each alone d_local=0.01",
         "each alone d_local=0.02",
     ]
-    assert labels([ALONE, other]) == ["each alone fedavg", "each alone fedkl"]
+    assert [label.text for label in labels([ALONE, other])] == [
+        "each alone fedavg",
+        "each alone fedkl",
+    ]
 
 
 def test_several_learners_that_have_all_data_are_no_reference() -> None:
-    assert labels([config(data="pooled"), config()]) == ["fedavg data=pooled", "fedavg data=own"]
+    assert [label.text for label in labels([config(data="pooled"), config()])] == [
+        "fedavg data=pooled",
+        "fedavg data=own",
+    ]
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from rich.console import Console
 
 from fedkl.report import load_runs, print_table
 from fedkl.report.answer import answer, improvements, notes
-from fedkl.report.groups import grouped
+from fedkl.report.figures import _places, _return_by_level
+from fedkl.report.groups import grouped, levels
 from fedkl.report.runs import LoadedRun
+from fedkl.report.statistics import iqm
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
 
 
@@ -31,10 +33,10 @@ def constant(value: float) -> Callable[[dict[str, Any]], None]:
 @pytest.fixture
 def two_by_two(make_run: Callable[..., Path]) -> list[LoadedRun]:
     """fedkl ends at 20 and 22, fedavg at 10 and 14, after 20 rounds."""
-    levels = {("fedkl", 0): 0, ("fedkl", 1): 2, ("fedavg", 0): -10, ("fedavg", 1): -6}
+    returns = {("fedkl", 0): 0, ("fedkl", 1): 2, ("fedavg", 0): -10, ("fedavg", 1): -6}
     return [
         run
-        for (algorithm, seed), value in levels.items()
+        for (algorithm, seed), value in returns.items()
         for run in load_runs(
             make_run(f"{algorithm}-{seed}", algorithm, seed, 20, edit=constant(value))
         )
@@ -233,3 +235,64 @@ def test_different_worlds_have_no_common_target_and_none_of_them_is_best(
     assert "Target:" not in said
     # Whoever names a target is answered.
     assert all(row.seeds_reaching is not None for row in table(runs, -10.0))
+
+
+@pytest.fixture
+def sweep(make_run: Callable[..., Path]) -> list[Path]:
+    """Two algorithms, two seeds each, at two levels of noise; one that is easy, one that is not."""
+    paths = []
+    for noise in (0.1, 0.4):
+        for algorithm in ("fedkl", "fedavg"):
+            for seed in (0, 1):
+                path = make_run(f"{algorithm}-{noise}-seed{seed}", algorithm, seed=seed, rounds=20)
+                config = tomllib.loads((path / "config.toml").read_text())
+                config["world"]["noise"] = noise
+                (path / "config.toml").write_text(tomli_w.dumps(config))
+                paths.append(path)
+    return paths
+
+
+def test_levels_of_a_world_are_compared_within_and_never_with_each_other(sweep: list[Path]) -> None:
+    runs = load_runs(*sweep)
+    groups = grouped(runs)
+    assert {level: [g.method for g in own] for level, own in levels(groups).items()} == {
+        "noise=0.1": ["fedkl", "fedavg"],
+        "noise=0.4": ["fedkl", "fedavg"],
+    }
+    assert target_of(groups) is None
+    said = answer(groups)
+    assert said.startswith("These are different tasks (noise=0.1, noise=0.4): returns are not ")
+    for noise in (0.1, 0.4):
+        assert f"With noise={noise}: Over 2 seeds for each algorithm, fedkl noise={noise} " in said
+    pairs = [(first, other) for first, other, _ in improvements(groups)]
+    assert pairs == [(f"fedkl noise={n}", f"fedavg noise={n}") for n in (0.1, 0.4)]
+    console = Console(file=io.StringIO(), width=200)
+    print_table(runs, console)
+    assert "Different tasks (noise=0.1, noise=0.4): compare within each." in console.file.getvalue()
+
+
+def test_return_is_drawn_against_the_level_with_a_line_for_each_algorithm(
+    sweep: list[Path],
+) -> None:
+    runs = load_runs(*sweep)
+    groups = grouped(runs)
+    drawing = _return_by_level(groups)
+    assert drawing is not None
+    assert [trace.name for trace in drawing.traces] == ["fedkl", "fedavg"]
+    for trace in drawing.traces:
+        own = [group for group in groups if group.method == trace.name]
+        assert trace.x.tolist() == [0.1, 0.4]
+        assert trace.summary[0].tolist() == [float(iqm(group.finals())) for group in own]
+    axes = drawing.figure.axes[0]
+    assert axes.get_xlabel() == "noise"
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0.1", "0.4"]
+    assert _return_by_level(grouped(load_runs(*sweep[:4]))) is None
+
+
+def test_levels_that_are_no_numbers_are_placed_evenly() -> None:
+    assert _places(["kind=iid", "kind=noise"]) == (
+        ["iid", "noise"],
+        {"kind=iid": 0, "kind=noise": 1},
+    )
+    several = ["a=1 b=2", "a=1 b=3"]
+    assert _places(several) == (several, dict(zip(several, (0.0, 1.0), strict=True)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,9 +40,7 @@ def require_pillow() -> None:
     try:
         import PIL  # noqa: F401
     except ImportError as error:
-        raise UserError(
-            "drawing needs Pillow; install it with `pip install -e '.[video]'`"
-        ) from error
+        raise MissingPackageError("drawing needs Pillow", "video") from error
 
 
 class Canvas:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.drawing.canvas import Frame, require_pillow
 from fedkl.io.files import explain_os_errors
 
@@ -168,6 +168,4 @@ def _ffmpeg() -> str:
 
         return imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError) as error:
-        raise UserError(
-            "writing videos needs imageio-ffmpeg; install it with `pip install -e '.[video]'`"
-        ) from error
+        raise MissingPackageError("writing videos needs imageio-ffmpeg", "video") from error

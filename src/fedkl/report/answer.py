@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkl.core.text import few
-from fedkl.report.groups import Group, drawn, judged, worlds
+from fedkl.report.groups import Group, drawn, judged, levels, worlds
 from fedkl.report.labels import differing, flat, telling
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import (
@@ -17,6 +17,7 @@ from fedkl.report.statistics import (
 )
 from fedkl.report.table import number
 
+_MOST_TASKS = 4  # that the answer has a sentence about
 _ENOUGH_SEEDS = 5  # with fewer, even the range of all seeds covers the true median too seldom
 
 
@@ -30,19 +31,32 @@ def answer(groups: Sequence[Group]) -> str:
 
 
 def _verdict(groups: Sequence[Group]) -> str:
-    """Say which ended best, by how much, and how far to trust it."""
+    """Say which ended best, by how much, and how far to trust it; within each task if there are
+    several."""
     groups = [group for group in groups if group.evaluated]
     if not groups:
         return "No round has been evaluated yet, so there is no return to report."
+    tasks = levels(groups)
+    if len(tasks) == 1:
+        return _best(groups)
+    names, kind = ([*tasks], "tasks")
+    if len(found := worlds(groups)) > 1:
+        names, kind = found, "worlds"
+    apart = f"These are different {kind} ({few(names)}): returns are not comparable"
+    if all(len(within) == 1 for within in tasks.values()):
+        return f"{apart}, so none of the runs is called best, and there is no common target."
+    shown = [*tasks.items()][:_MOST_TASKS]
+    more = f" {len(tasks) - len(shown)} more are in the table." if len(shown) < len(tasks) else ""
+    within = " ".join(f"With {level}: {_best(own)}" for level, own in shown)
+    return f"{apart} between them. {within}{more}"
+
+
+def _best(groups: Sequence[Group]) -> str:
+    """Say which of several groups of one task ended best."""
     ranked = sorted(groups, key=lambda group: -float(iqm(group.finals())))
     best = ranked[0]
     if len(ranked) == 1:
         return _alone(best)
-    if len(several := worlds(groups)) > 1:
-        return (
-            f"These are different worlds ({few(several)}): returns are not comparable, so none of "
-            "the runs is called best, and there is no common target."
-        )
     ends = sorted({group.last_round for group in groups})
     if len(ends) > 1:
         reached = few([f"{group.label} {group.last_round}" for group in groups])
@@ -96,21 +110,19 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
     """Return the probability that a run of the first algorithm ends above one of each other
-    algorithm.
+    algorithm, within each task.
 
     Only of algorithms with two seeds or more, evaluated up to the same round as the first.
     """
     groups = [group for group in judged(groups) if group.evaluated and len(group.counted) > 1]
-    if not groups or len(worlds(groups)) > 1:
-        return []
-    first = groups[0]
     return [
         (
             first.label,
             other.label,
             probability_of_improvement(first.finals(), other.finals()),
         )
-        for other in groups[1:]
+        for first, *others in levels(groups).values()
+        for other in others
         if other.last_round == first.last_round
     ]
 

@@ -12,11 +12,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedkl.report.charts import MOST_PANELS, Chart, Mark, draw_chart
-from fedkl.report.groups import MOST_POINTS, Group, Series, drawn, judged
+from fedkl.report.groups import (
+    MOST_DRAWN,
+    MOST_POINTS,
+    Group,
+    Series,
+    drawn,
+    judged,
+    levels,
+    worlds,
+)
 from fedkl.report.lines import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
 from fedkl.report.pictures import Drawing, Picture, Trace, matplotlib_style, rendered
 from fedkl.report.runs import LoadedRun
-from fedkl.report.statistics import FloatArray, iqm
+from fedkl.report.statistics import FloatArray, estimate, iqm
 from fedkl.report.style import MUTED, colours
 from fedkl.report.table import minus, number
 from fedkl.training.records import is_number
@@ -40,11 +49,12 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
     Returns:
         The pictures by name.
     """
-    groups = drawn(groups)
+    every, groups = groups, drawn(groups)
     own = judged(groups)  # references are drawn where the axis shows returns
     with matplotlib_style():
         drawings = {
             "learning_curves": _learning_curves(groups, target),
+            "return_by_level": _return_by_level(judged(every)),
             "worst_client": _worst_client(groups),
             "client_spread": _client_spread(groups),
             "client_returns": _client_returns(groups),
@@ -95,6 +105,58 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
     if any(group.left_out for group in groups):
         caption += " Dotted lines are unfinished runs, which are not counted."
     return draw_chart(groups, chart, caption)
+
+
+def _return_by_level(groups: Sequence[Group]) -> Drawing | None:
+    """Draw what each algorithm ends with against the settings of the world, a line for each."""
+    tasks = [level for level, own in levels(groups).items() if any(g.evaluated for g in own)]
+    methods = list(dict.fromkeys(group.method for group in groups if group.evaluated))
+    if len(tasks) < 2 or len(worlds(groups)) > 1 or not 0 < len(methods) <= MOST_DRAWN:
+        return None
+    names, places = _places(tasks)
+    figure, axes = canvas()
+    traces = []
+    for rank, (method, colour) in enumerate(colours(methods).items()):
+        own = {g.level: estimate(g.finals()) for g in groups if g.evaluated and g.method == method}
+        x = np.array([places[level] for level in tasks if level in own])
+        found = [own[level] for level in tasks if level in own]
+        order = np.argsort(x, kind="stable")
+        ends = np.array([(f.value, f.low, f.high) for f in found], dtype=np.float64)[order].T
+        # Side by side, so that intervals do not hide each other.
+        aside = 0.012 * np.ptp([*places.values()]) * (rank - (len(methods) - 1) / 2)
+        drawn_at = x[order] + aside
+        if np.isfinite(ends).all():
+            axes.vlines(drawn_at, ends[1], ends[2], color=colour, lw=1.2, alpha=0.6)
+        axes.plot(drawn_at, ends[0], color=colour, marker="o", ms=4, label=method)
+        summary = ends if np.isfinite(ends).all() else ends[:1]
+        traces.append(Trace(axes, method, colour, x[order], summary))
+    axes.set_xticks([*places.values()], names)
+    label_axes(axes, "mean return, final rounds", _common_name(tasks))
+    return Drawing(
+        figure,
+        "Return against the world",
+        "What each algorithm ends with (interquartile mean over seeds, and its 95 % interval) in "
+        "each variant of the world. Variants are different tasks: compare lines at one place.",
+        traces,
+    )
+
+
+def _places(tasks: Sequence[str]) -> tuple[list[str], dict[str, float]]:
+    """Name levels on an axis, and place them: by the number that they differ in, or evenly."""
+    texts = [task.partition("=")[2] if _common_name(tasks) else task for task in tasks]
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        numbers = []
+    spaced = len({*numbers}) == len(tasks) and np.isfinite(numbers).all()
+    at = numbers if spaced else [float(place) for place in range(len(tasks))]
+    return texts, dict(zip(tasks, at, strict=True))
+
+
+def _common_name(tasks: Sequence[str]) -> str:
+    """The setting in which levels differ, if it is one; else nothing."""
+    names = {task.partition("=")[0] for task in tasks}
+    return names.pop() if len(names) == 1 and all(t.count("=") == 1 for t in tasks) else ""
 
 
 def _worst_client(groups: Sequence[Group]) -> Drawing | None:

@@ -69,6 +69,16 @@ class Group:
         return self.counted[0].reference
 
     @property
+    def level(self) -> str:
+        """The task that was learnt, if the runs are of several (see `LoadedRun.level`)."""
+        return self.counted[0].level
+
+    @property
+    def method(self) -> str:
+        """Its label without the level."""
+        return self.counted[0].method
+
+    @property
     def finished(self) -> bool:
         """True if the statistics are those of finished runs."""
         return all(run.finished for run in self.counted)
@@ -126,8 +136,19 @@ def judged(groups: Sequence[Group]) -> list[Group]:
     return [group for group in groups if group.reference is None] or list(groups)
 
 
+def levels(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Sort groups by the task that they learnt, in the order in which tasks first appear.
+
+    Returns of different tasks, be they worlds or settings of one, are not comparable.
+    """
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.level, []).append(group)
+    return found
+
+
 def worlds(groups: Sequence[Group]) -> list[str]:
-    """Return the worlds that the runs are of; the returns of different ones are not comparable."""
+    """Return the names of the worlds that the runs are of."""
     runs = [run for group in groups for run in (*group.counted, *group.left_out)]
     # Which environment of Gymnasium or PettingZoo it is says more than that it is one.
     found = [[run.setting("world", key) for key in ("id", "module", "name")] for run in runs]

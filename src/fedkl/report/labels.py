@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedkl.core.text import plain, short_keys
 
@@ -36,7 +36,7 @@ def shown(config: Mapping[str, Any], key: str) -> str:
     return json.dumps(config[key], default=str) if key in config else ""
 
 
-_ALGORITHM, _WORLD = "algorithm.name", "world.name"
+_ALGORITHM, _WORLD, _OF_WORLD = "algorithm.name", "world.name", "world."
 _NO_DIFFERENCE = ("seed", "preset", "plugins", "tuned_on", "checkpoint.")
 """Settings without influence on results, or that differ within a group; groups end in a dot."""
 ALONE, CENTRALISED = REFERENCES = ("each alone", "centralised")
@@ -87,18 +87,29 @@ def reference(config: Mapping[str, Any]) -> str | None:
     return CENTRALISED if pooled else None
 
 
-def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+class Label(NamedTuple):
+    """The name of a run beside others."""
+
+    text: str
+    """In tables and figures: the algorithm, and what else sets it apart."""
+    level: str
+    """The part of it that says which task is learnt: settings of the world in which runs differ."""
+    method: str
+    """All but that."""
+
+
+def labels(configs: Sequence[Mapping[str, Any]]) -> list[Label]:
     """Label runs by their configs; those of a group have the same label.
 
     A reference differs from the others by design, so it is told apart from its like alone.
 
     Example:
         >>> configs = [{"algorithm": {"name": "fedkl", "d_global": d}, "seed": 1} for d in (1, 2)]
-        >>> labels(configs)
+        >>> [label.text for label in labels(configs)]
         ['fedkl d_global=1', 'fedkl d_global=2']
     """
     kinds = [reference(config) for config in configs]
-    found = [""] * len(configs)
+    found = [Label("", "", "")] * len(configs)
     for kind in dict.fromkeys(kinds):
         places = [place for place, other in enumerate(kinds) if other == kind]
         same = _labels([flat(configs[place]) for place in places], kind)
@@ -107,20 +118,26 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _labels(entries: Sequence[Mapping[str, Any]], kind: str | None) -> list[str]:
+def _labels(entries: Sequence[Mapping[str, Any]], kind: str | None) -> list[Label]:
     """Label runs of one kind: references of the same name, or runs that are none."""
     differs = telling(entries)
     keys = [key for key in differs if key != _ALGORITHM]
     short = short_keys(keys)
-    names = [[kind] if kind else [] for _ in entries]
+    names = [{"kind": kind} if kind else {} for _ in entries]
     if kind is None or _ALGORITHM in differs:
         for name, entry in zip(names, entries, strict=True):
-            name.append(str(entry.get(_ALGORITHM, "")))
+            name[_ALGORITHM] = str(entry.get(_ALGORITHM, ""))
     for key in keys:
         texts = [plain(entry[key]) if key in entry else "" for entry in entries]
         if any(len(text) > _LONG for text in texts):
             number = {text: f"#{n}" for n, text in enumerate(dict.fromkeys(texts), 1)}
             texts = [number[text] if text else "" for text in texts]
         for name, text in zip(names, texts, strict=True):
-            name += [f"{short[key]}={text}"] if text else []
-    return [" ".join(name) for name in names]
+            name |= {key: f"{short[key]}={text}"} if text else {}
+    return [_label(name) for name in names]
+
+
+def _label(parts: Mapping[str, str]) -> Label:
+    level = [text for key, text in parts.items() if key.startswith(_OF_WORLD)]
+    method = [text for key, text in parts.items() if not key.startswith(_OF_WORLD)]
+    return Label(" ".join(parts.values()), " ".join(level), " ".join(method))

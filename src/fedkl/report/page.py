@@ -40,7 +40,7 @@ from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, tab
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
-    "Learning": ["learning_curves"],
+    "Learning": ["learning_curves", "return_by_level"],
     "Clients and communication": [
         "worst_client",
         "client_spread",
@@ -93,7 +93,7 @@ def write_report(
         results=_results(runs, groups, used, given=target is not None),
         legend=html(legend(groups)),
         figures="\n".join(_section(title, pictures) for title in _SECTIONS),
-        runs=_runs(runs, used, directory) + _rejections(runs),
+        runs=_runs(runs, used, directory) + _rejections(runs) + _broken_readings(runs),
         settings=_settings(runs, groups) + _versions(runs),
         method=definitions(method(groups)),
     )
@@ -279,6 +279,24 @@ def _rejections(runs: Sequence[LoadedRun]) -> str:
     rows = [[label, reason, str(count)] for (label, reason), count in reasons.items()]
     found = html_table(["Algorithm", "Reason", "Rejected updates"], rows, "text")
     return collapsed("Why updates were rejected", found)
+
+
+def _broken_readings(runs: Sequence[LoadedRun]) -> str:
+    """Name the clients whose sensors gave readings that no world means."""
+    shares: dict[tuple[str, int, int], list[float]] = {}
+    for run in runs:
+        for record in run.records:
+            for broken in record.get("outliers") or ():
+                whose = (run.label, run.seed, broken["client"])
+                shares.setdefault(whose, []).append(broken["share"])
+    if not shares:
+        return ""
+    rows = [
+        [label, str(seed), str(client), str(len(found)), f"{max(found):.2%}"]
+        for (label, seed, client), found in sorted(shares.items())
+    ]
+    header = ["Algorithm", "Seed", "Client", "Rounds", "Most of its steps in a round"]
+    return collapsed("Clients with broken readings", html_table(header, rows, "text"))
 
 
 def _settings(runs: Sequence[LoadedRun], groups: Sequence[Group]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.text import printable
 from fedkl.io.files import explain_os_errors, refuse_link, write_atomically
 from fedkl.report.statistics import FloatArray
@@ -113,9 +113,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UserError(
-            "a report needs matplotlib; install it with: pip install -e '.[report]'"
-        ) from error
+        raise MissingPackageError("a report needs matplotlib", "report") from error
 
 
 @contextmanager

@@ -57,6 +57,9 @@ class LoadedRun:
         records: one mapping a finished round, in the order of the rounds, at least one.
         summary: the contents of `summary.json`, or None where there is none.
         path: the run directory.
+        level: the part of the label that says which task was learnt, if the runs that it was loaded
+            with are of several (see `labels.Label`).
+        method: the label without that.
     """
 
     label: str
@@ -65,6 +68,8 @@ class LoadedRun:
     records: tuple[Mapping[str, Any], ...]
     summary: Mapping[str, Any] | None
     path: Path
+    level: str = ""
+    method: str = ""
 
     @property
     def name(self) -> str:
@@ -218,7 +223,8 @@ def load_runs(*directories: Path | str, warn: Warn = warnings.warn) -> list[Load
         raise UserError(f"no run in '{where}' has finished a round, so there is no report yet")
     names = labels([run.config for run in found.values()])
     return [
-        replace(run, label=printable(name)) for run, name in zip(found.values(), names, strict=True)
+        replace(run, label=printable(text), level=printable(level), method=printable(method))
+        for run, (text, level, method) in zip(found.values(), names, strict=True)
     ]
 
 

@@ -136,11 +136,11 @@ def resampled(statistic: Callable[[IntArray], float], strata: IntArray) -> Estim
         strata: which stratum each row belongs to.
     """
     generator = np.random.default_rng(_BOOTSTRAP_SEED)
-    inside = [np.flatnonzero(strata == one) for one in np.unique(strata)]
-    draws = [
-        statistic(np.concatenate([generator.choice(rows, len(rows)) for rows in inside]))
-        for _ in range(RESAMPLES)
-    ]
+    # Rows in the order of their strata; each is replaced by one of those of its own.
+    order = np.argsort(strata, kind="stable")
+    _, begins, sizes = np.unique(strata[order], return_index=True, return_counts=True)
+    begin, size = np.repeat(begins, sizes), np.repeat(sizes, sizes)
+    draws = [statistic(order[begin + generator.integers(0, size)]) for _ in range(RESAMPLES)]
     value = statistic(np.arange(len(strata)))
     counted = np.array(draws)[~np.isnan(draws)]
     if not counted.size:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedkl.core.text import digits, few
 from fedkl.io import tables
-from fedkl.report.groups import Group, aligned, grouped, judged, worlds
+from fedkl.report.groups import Group, aligned, grouped, judged, levels, worlds
 from fedkl.report.labels import flat, telling
 from fedkl.report.runs import ClientReturns, LoadedRun
 from fedkl.report.statistics import (
@@ -74,11 +74,11 @@ class Row:
 def target_of(groups: Sequence[Group]) -> float | None:
     """Return the default target (see `default_target`).
 
-    None while nothing has been evaluated, and where the runs are of different worlds: no return
+    None while nothing has been evaluated, and where the runs are of different tasks: no return
     means the same in all of them.
     """
     groups = [group for group in judged(groups) if group.evaluated]
-    if not groups or len(worlds(groups)) > 1:
+    if not groups or len(levels(groups)) > 1:
         return None
     curves = [group.curves("return_mean").iqm for group in groups]
     return default_target(curves, [float(iqm(group.finals())) for group in groups])
@@ -281,9 +281,10 @@ def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedR
     own = [group.label for group in judged(groups)]
     if against := [group.label for group in groups if group.label not in own]:
         lines.append(f"For reference, not judged: {few(against)}.")
-    several = worlds(groups)
-    if len(several) > 1:
+    if len(several := worlds(groups)) > 1:
         lines.append(f"Different worlds ({few(several)}): returns are not comparable.")
+    elif len(several := [*levels(judged(groups))]) > 1:
+        lines.append(f"Different tasks ({few(several)}): compare within each.")
     if all(row.final is None for row in rows):
         lines.append("No round has been evaluated yet.")
     else:
