@@ -3,12 +3,15 @@
 import os
 import re
 import signal
+import tomllib
+from pathlib import Path
 
 import pytest
 from commands import call
-from waiting import until
+from waiting import PATIENCE, until
 
 import fedkl
+from fedkl.core.errors import MissingPackageError
 from fedkl.training import lifecycle
 from fedkl.training.directory import RunDirectory
 
@@ -191,13 +194,27 @@ def test_ctrl_c_while_it_is_imported_is_no_traceback(tmp_path, child):
     assert err == "fedkl: interrupted\n"
 
 
-def test_hints_are_commands_that_work_from_a_clone():
-    source = os.path.dirname(fedkl.__file__)
-    hints = []
-    for folder, _, files in os.walk(source):
-        for file in files:
-            if file.endswith(".py"):
-                with open(os.path.join(folder, file), encoding="utf-8") as text:
-                    hints += re.findall(r"pip install [^\n`]*", text.read())
-    assert len(hints) > 10
-    assert all(re.fullmatch(r"pip install -e '\.\[[a-z{}]+\]'\"?", hint) for hint in hints)
+def test_a_missing_package_is_of_an_extra_that_there_is():
+    source = Path(fedkl.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
+    told = r'(?:MissingPackageError|NEEDS =) ?\(\s*"[^"]* needs [^"]*",\s*"([a-z0-9]+)"'
+    named = [extra for text in texts for extra in re.findall(told, text)]
+    project = tomllib.loads((source.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert {*named} <= project["project"]["optional-dependencies"].keys()
+    # One place has the command, so that it is the same everywhere.
+    assert sum("pip install" in text for text in texts) == 1
+    said = str(MissingPackageError("a cluster needs Ray", "ray"))
+    assert said == "a cluster needs Ray; install it with `pip install -e '.[ray]'`"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "probe-pöint"]])
+def test_characters_that_a_terminal_cannot_show_are_replaced(child, arguments):
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    process = child("-m", "fedkl", *arguments, env=environment)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in err
+    assert process.returncode == (2 if "show" in arguments else 0)
+    assert (out + err).isascii()
+    if "show" in arguments:
+        assert "probe-p?int" in err

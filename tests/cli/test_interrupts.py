@@ -30,6 +30,47 @@ def test_ctrl_c_is_heard_where_python_throws_exceptions_away(child):
     assert (out, err) == ("heard\n", "")
 
 
+LAST_MOMENT = """
+import gc, signal, time
+from fedkl.cli import interrupts
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+
+def collected(phase, info):
+    gc.callbacks.remove(collected)
+    signal.raise_signal(signal.SIGINT)
+
+kept = Slow()
+interrupts.install_sigint_handler()
+gc.callbacks.append(collected)
+gc.collect()
+"""
+"""Python ends, without handlers of signals, before the exception is raised again."""
+
+
+def test_ctrl_c_in_the_last_moments_of_a_command_is_no_other_signal(child):
+    process = child("-c", LAST_MOMENT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+
+
+ENDING = """
+import atexit, signal
+from fedkl.cli import interrupts
+
+atexit.register(signal.raise_signal, signal.SIGINT)
+interrupts.install_sigint_handler()
+"""
+
+
+def test_ctrl_c_while_python_ends_is_no_traceback(child):
+    process = child("-c", ENDING)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err.strip()) == (130, "")
+
+
 IMPORTED = """
 import signal
 try:

@@ -62,6 +62,7 @@ def test_options_are_spelled_out(path, sub):
         (["theory", "iterate", "--algorithm", "papr"], "not papr (did you mean paper?)"),
         (["trian", "demo"], "invalid choice: 'trian' (did you mean train?)"),
         (["theory", "verfy"], "(did you mean verify?)"),
+        (["train", "demo", "--device", "gpu"], "--device gpu (JAX takes the best device that "),
         (["train", "demo", "--engine", "rai"], "invalid choice: 'rai' (did you mean ray?)"),
         (["train", "reacher-idd"], "there is no preset 'reacher-idd' (did you mean reacher-iid?)"),
         (["train", "demo", "--algorithm", "fedprix"], "'fedprix' (did you mean fedprox?); avail"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
 from fedkl.algorithms import ALGORITHMS
 from fedkl.cli import precheck
@@ -91,7 +92,13 @@ def test_an_algorithm_is_called_as_its_file():
 def test_plugins_may_have_an_algorithm_of_any_name(tmp_path):
     (tmp_path / "mine.py").write_text("")
     options = argparse.Namespace(
-        reads=(), preset="demo", algorithm="mine", plugin=[tmp_path / "mine.py"], set=[]
+        trains=False,
+        computes=False,
+        reads=(),
+        preset="demo",
+        algorithm="mine",
+        plugin=[tmp_path / "mine.py"],
+        set=[],
     )
     precheck.check(options)
     with pytest.raises(UserError, match="there is no algorithm 'mine'"):
@@ -101,3 +108,33 @@ def test_plugins_may_have_an_algorithm_of_any_name(tmp_path):
 def test_the_experiments_are_those_of_the_table():
     assert precheck.experiments() == [*EXPERIMENTS]
     assert precheck.ALL == ALL
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+from fedkl.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", [["train", "probe-point"], ["describe", "probe-point"]])
+def test_where_jax_may_not_take_the_addresses_it_needs_a_command_says_so(tmp_path, child, command):
+    process = child("-c", LIMITED, *command, cwd=tmp_path)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("fedkl: this process may take 1,024 MiB of addresses (`ulimit -v`)")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_of_experiments_is_written_under_any_limit(monkeypatch):
+    def refuse():
+        raise UserError("too few addresses")
+
+    monkeypatch.setattr(precheck, "require_address_space", refuse)
+    options = argparse.Namespace(trains=True, computes=False, reads=(), experiment=precheck.REPORT)
+    precheck.check(options)
+    options.experiment = precheck.ALL
+    with pytest.raises(UserError, match="too few addresses"):
+        precheck.check(options)

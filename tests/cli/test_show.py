@@ -29,13 +29,14 @@ def test_what_is_shown_is_what_would_be_trained_with_help_above_it(capsys):
     code, out, _ = call(
         capsys, "show", "demo", "--algorithm", "fedprox", "--rounds", 7, "--set",
         "learner.d_local=0.5", "aggregation.reduce=trimmed-mean", "federation.clients_per_round=9",
+        "upload.each=[clip]",
     )  # fmt: skip
     assert code == 0
     found = tomllib.loads(out)
     assert found["algorithm"]["name"] == "fedprox"
     assert (found["federation"]["rounds"], found["learner"]["d_local"]) == (7, 0.5)
     lines = out.splitlines()
-    for name in ("d_local", "trim", "rounds", "mu", "seed"):
+    for name in ("d_local", "trim", "rounds", "mu", "seed", "max_norm"):
         (at,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} = ")]
         assert lines[at - 1].startswith("# ")
     assert max(map(len, lines)) <= 100

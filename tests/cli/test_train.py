@@ -88,7 +88,7 @@ def test_the_list_has_a_line_for_everything(capsys):
     for name in ("demo", "reacher-init-state", "reacher-both-authors", "fmarl", "probe-chain",
                  "scaffold", "krum", "clip", "yogi", "round-robin"):  # fmt: skip
         assert f"  {name}  " in out
-    for title in ("reducers (aggregation.reduce)", "selectors (selection.name)"):
+    for title in ("reducers (aggregation.reduce)", "upload links (upload.each)"):
         assert title in out
 
 

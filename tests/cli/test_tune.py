@@ -51,7 +51,7 @@ def test_a_tuning_prints_a_table_and_says_what_is_best(tuned):
     assert last.startswith("best for fedkl: learner.d_local=0.")
     # 2 clients, 2 iterations, 64 steps: 256 a round, 3 candidates for 2 and 2 for 2 more.
     assert "2,560 environment steps for all" in last
-    assert "(without --set federation.clients=3 " in last
+    assert last.endswith("best.toml")
 
 
 def test_a_tuning_leaves_its_runs_what_was_tried_and_a_config_file(tuned):
@@ -72,6 +72,11 @@ def test_a_tuning_leaves_its_runs_what_was_tried_and_a_config_file(tuned):
     assert chosen.learner.d_local == best["learner.d_local"]
     assert chosen.algorithm.d_global == best["algorithm.d_global"] == 0.5
     assert chosen.tuned_on == (1000,)
+    # What the tuning was run with, for whoever is compared with the winner as well; not its length.
+    other = config.preset(str(path / "best.toml"), "fedprox")
+    for one in (chosen, other):
+        assert (one.federation.clients, one.learner.steps) == (3, 64)
+    assert other.federation.rounds == config.preset("probe-point", "fedprox").federation.rounds
 
 
 def test_a_comparison_refuses_the_seeds_of_a_tuning(tuned, tmp_path, capsys):

@@ -1,17 +1,24 @@
-"""`fedkl check`: check everything in a run directory."""
+"""`fedkl check`: check everything in a run directory, or in one of several runs."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedkl.cli import common, console, interrupts
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
 
+if TYPE_CHECKING:
+    from fedkl.training.verify import Finding
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_run(parser)
     common.add_consent(parser)
+    parser.set_defaults(computes=True)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -19,22 +26,53 @@ def run(options: argparse.Namespace) -> None:
         from fedkl.training import plugin_consent, verify
         from fedkl.training.comparison import runs_in
         from fedkl.training.directory import RunDirectory
+        from fedkl.training.plans import PLANS
 
     path = options.run
     if not path.is_dir():
         raise UserError(f"there is no directory '{path}'")
-    runs = [path] if (path / "config.toml").is_file() else runs_in(path) or [path]
+    planned = any((path / name).is_file() for name in PLANS)
+    is_run = (path / "config.toml").is_file() and not planned
+    runs = [path] if is_run else runs_in(path) or ([] if planned else [path])
     wrong = 0
     for one in runs:
         run = RunDirectory.open(one)
         if options.trust_plugins:
             plugin_consent.agree(one)
-        findings = verify.check(run)
-        wrong += len(findings)
-        for finding in findings:
-            console.out.print(f"{finding.what}\n  what to do: {finding.remedy}", soft_wrap=True)
-        if not findings:
+        found = _say(verify.check(run))
+        wrong += found
+        if not found:
             rounds = len(run.metrics.read())
             console.out.print(f"{one}: all is well, {counted(rounds, 'round')}", soft_wrap=True)
+    if not is_run:
+        wrong += _say(_several(path))
     if wrong:
         raise UserError(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong with {path}")
+
+
+def _say(findings: Iterable[Finding]) -> int:
+    """Print findings, and count those that are wrong."""
+    wrong = 0
+    for finding in findings:
+        remedy = f"\n  what to do: {finding.remedy}" if finding.remedy else ""
+        console.out.print(f"{finding.what}{remedy}", soft_wrap=True)
+        wrong += bool(finding.remedy)
+    return wrong
+
+
+def _several(path: Path) -> Iterator[Finding]:
+    """Find what is wrong with the plan of several runs, and with what they come to."""
+    from fedkl.training import binding
+    from fedkl.training.verify import Finding
+
+    try:
+        plan = common.plan_in(path)
+    except UserError as error:
+        yield Finding(str(error), "put back a copy")
+        return
+    if plan is not None:
+        yield from binding.check_plan(plan, path)
+        yield from binding.check_results(plan, path)
+    elif (lost := common.recall_plan(path)) is not None:
+        what = f"{path / lost.FILE} is missing, by which the runs here were made"
+        yield Finding(what, "`fedkl resume` of the directory writes it again")

@@ -12,6 +12,7 @@ from fedkl.core.text import described, folder_name
 if TYPE_CHECKING:
     from fedkl.config.config import Config
     from fedkl.training.directory import RunDirectory
+    from fedkl.training.plans import RunsPlan
 
 _ELSEWHERE = ("algorithm.name", "seed", "federation.rounds", "world.name")
 """Settings that a run's name has in another place, or that say only how long it is."""
@@ -243,3 +244,39 @@ def require_consent(run: RunDirectory, options: Namespace) -> None:
         plugin_consent.agree(run.path)
     plugin_consent.require(run.config(), run.path)
     plugin_consent.require_served(run.path)
+
+
+def plan_in(path: Path) -> RunsPlan | None:
+    """Read the plan of a directory of several runs; None if it has none.
+
+    Raises:
+        UserError: it is damaged, or there are several.
+    """
+    kinds = _plan_kinds()
+    there = [kind for kind in kinds if kind.is_in(path)]
+    if len(there) > 1:
+        names = " and ".join(kind.FILE for kind in there)
+        raise UserError(f"{path} has {names}, and can be of one plan only: remove the other")
+    if not there:
+        return None
+    try:
+        return there[0].read(path)
+    except UserError as error:
+        if recall_plan(path) is None:
+            raise
+        raise UserError(f"{error}; remove it, and `fedkl resume` writes it again") from error
+
+
+def recall_plan(path: Path) -> RunsPlan | None:
+    """Find the plan of a directory that has lost it in the copies that its runs have."""
+    from fedkl.training import binding
+
+    return binding.recall(_plan_kinds(), path)
+
+
+def _plan_kinds() -> tuple[type[RunsPlan], ...]:
+    from fedkl.experiments import d_global, tune
+    from fedkl.experiments.reproduce import plan as reproduction
+    from fedkl.training import comparison
+
+    return comparison.Plan, tune.Plan, d_global.Plan, reproduction.Plan

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedkl.cli import console, interrupts
 from fedkl.config import presets
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
         from fedkl.experiments.reproduce import EXPERIMENTS
 
     if find_spec("shtab") is None:
-        raise UserError("completion needs shtab; install it with `pip install -e '.[completion]'`")
+        raise MissingPackageError("completion needs shtab", "completion")
     import shtab
 
     algorithms = [*ALGORITHMS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -32,8 +33,12 @@ talk = out
 
 
 def open_streams() -> None:
-    """Print on the standard streams of this moment from now on."""
+    """Print on the standard streams of this moment from now on, with another character for each
+    that they cannot show."""
     global out, err, talk
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     out, err = _console(sys.stdout), _console(sys.stderr)
     talk = out
 

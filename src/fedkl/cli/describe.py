@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_seed(parser)
     common.add_plot(parser)
     common.add_formats(parser)
-    parser.set_defaults(rounds=None)
+    parser.set_defaults(rounds=None, computes=True)
 
 
 def run(options: argparse.Namespace) -> None:

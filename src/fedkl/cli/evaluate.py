@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_formats(parser)
     common.add_accept_changes(parser)
     common.add_consent(parser)
+    parser.set_defaults(computes=True)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_consent(parser)
     common.add_plot(parser)
     common.add_formats(parser)
+    parser.set_defaults(computes=True)
 
 
 def run(options: argparse.Namespace) -> None:

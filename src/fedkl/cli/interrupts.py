@@ -5,6 +5,7 @@ Nothing is imported at the top that takes time, because that is a time to press 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 _STOPPING = "stopping; Ctrl-C again ends it at once"
 _PATIENCE = 1.0
 """Seconds after Ctrl-C in which a command that ends says nothing more."""
+_MOMENT = 0.05
+"""Seconds after which an exception that Python threw away is raised again."""
 
 
 @contextlib.contextmanager
@@ -84,12 +87,19 @@ def install_sigint_handler() -> None:
         every collection of garbage."""
         if lost.exc_type is not KeyboardInterrupt:
             return before(lost)
-        # By the kernel, which interrupts also what waits by then.
-        signal.signal(signal.SIGALRM, first)
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        signal.signal(signal.SIGINT, first)
+        # By a signal, which interrupts also what waits by then; and by a thread, because a timer of
+        # the kernel's goes on when Python ends, and then ends it by its signal.
+        later = threading.Timer(_MOMENT, signal.pthread_kill, [main.ident, signal.SIGINT])
+        later.daemon = True
+        with contextlib.suppress(RuntimeError):  # no thread is started where Python ends
+            later.start()
 
+    main = threading.main_thread()
     signal.signal(signal.SIGINT, first)
     sys.unraisablehook = again
+    # What is still to be ended then prints no traceback.
+    atexit.register(signal.signal, signal.SIGINT, at_once)
 
 
 def _may_handle() -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fedkl.cli import common, console, interrupts
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.processes import ignore_signals
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     common.add_plugins(parser)
     common.add_insecure_network(parser)
+    parser.set_defaults(computes=True)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         from fedkl.network.preflight import try_files
 
     if find_spec("flwr") is None:
-        raise UserError("a network needs Flower; install it with `pip install -e '.[flower]'`")
+        raise MissingPackageError("a network needs Flower", "flower")
     host, port = checks.parse_address(options.address)
     if options.client < 0:
         raise UserError(f"--client must be a number from 0, not {options.client}")

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.algorithms import ALGORITHMS
+        from fedkl.clients.upload import UPLOADS
         from fedkl.experiments.reproduce import EXPERIMENTS
         from fedkl.server.aggregation import REDUCERS, STEPS, TRANSFORMS
         from fedkl.server.selection import SELECTORS
@@ -35,6 +36,7 @@ def run(options: argparse.Namespace) -> None:
         ("reducers", "aggregation.reduce", _summaries(REDUCERS)),
         ("transforms", "aggregation.each", _summaries(TRANSFORMS)),
         ("server steps", "aggregation.step", _summaries(STEPS)),
+        ("upload links", "upload.each", _summaries(UPLOADS)),
         ("selectors", "selection.name", _summaries(SELECTORS)),
         ("experiments", "fedkl reproduce", experiments),
     )

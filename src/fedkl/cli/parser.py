@@ -137,6 +137,10 @@ class Parser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings]
             wrong = [text.partition("=")[0] for text in unknown if text.startswith("--")]
             hint = did_you_mean(wrong[0], known) if wrong else ""
+            if wrong[:1] == ["--device"]:
+                hint = (
+                    " (JAX takes the best device that there is: JAX_PLATFORMS=cpu chooses another)"
+                )
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
 
@@ -165,7 +169,7 @@ class Commands(_SubParsers):
     def add(self, name: str, help: str) -> Parser:
         """Add a command."""
         sub = self.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        sub.set_defaults(trains=False, reads=(), json=False, csv=False)
+        sub.set_defaults(trains=False, computes=False, reads=(), json=False, csv=False)
         return sub
 
 

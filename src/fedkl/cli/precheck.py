@@ -1,4 +1,4 @@
-"""The check of names and paths before a command imports JAX, which takes seconds.
+"""The check of names, paths and limits before a command imports JAX, which takes seconds.
 
 What is refused here the command would refuse, too; it checks all the rest.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from fedkl.config import presets
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import sha256_of
+from fedkl.core.processes import require_address_space
 from fedkl.core.registry import require_known
 from fedkl.core.text import did_you_mean
 from fedkl.io import strict_toml
@@ -23,7 +24,8 @@ _NOT_AN_ALGORITHM = ("__init__", "base")
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check the names of presets, algorithms and experiments, and the paths that must be there.
+    """Check the names of presets, algorithms and experiments, the paths that must be there, and
+    that JAX can start where it is needed.
 
     Raises:
         UserError: says what is wrong, and what is allowed.
@@ -38,6 +40,8 @@ def check(options: argparse.Namespace) -> None:
         _check_experiment(options.experiment)
     if hasattr(options, "preset"):
         _check_preset(options)
+    if options.computes or (options.trains and getattr(options, "experiment", None) != REPORT):
+        require_address_space()
 
 
 def algorithms() -> list[str]:

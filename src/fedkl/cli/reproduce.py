@@ -85,9 +85,11 @@ def run(options: argparse.Namespace) -> None:
 
 def resume_reproduction(path: Path, place: Place | None) -> None:
     """Resume experiments, and say what came out."""
+    from fedkl.cli.progress import say
     from fedkl.experiments.reproduce.plan import Plan, add_missing
 
-    add_missing(path, Plan.read(path))
+    for run in add_missing(path, Plan.read(path)):
+        say(f"{run.name} was not there, and is made")
     _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
 
 
@@ -131,6 +133,7 @@ def _report(options: argparse.Namespace) -> None:
     """Add the finished runs of a directory to the results, if one is given; write the page."""
     from fedkl.experiments.reproduce.page import PAGE, add_runs, write_page
     from fedkl.experiments.reproduce.plan import Plan
+    from fedkl.training import binding
 
     if options.run is not None:
         if not Plan.is_in(options.run):
@@ -138,6 +141,7 @@ def _report(options: argparse.Namespace) -> None:
         if not options.commit:
             raise UserError("say with --commit which code trained the runs of --run")
         plan = Plan.read(options.run)
+        binding.require(plan, options.run, console.warn)
         added = add_runs(options.results, plan, plan.runs(options.run), options.commit)
         console.talk.print(f"{counted(len(added), 'run')} added", soft_wrap=True)
     judged = write_page(options.results, options.out)

@@ -11,6 +11,7 @@ from fedkl.core.errors import UserError
 
 if TYPE_CHECKING:
     from fedkl.training.directory import RunDirectory
+    from fedkl.training.plans import RunsPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
-        from fedkl.cli import compare, reproduce, tune, tune_d_global
         from fedkl.core.processes import cores, take_cores
-        from fedkl.experiments import d_global
-        from fedkl.experiments import tune as tuning
-        from fedkl.experiments.reproduce import plan as reproduction
         from fedkl.io import compilation
-        from fedkl.training import comparison
-        from fedkl.training.comparison import runs_in
         from fedkl.training.directory import RunDirectory, is_served
 
     compilation.enable_cache()
@@ -46,25 +41,14 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--until must be at least 1, not {options.until}")
     if None not in (options.until, options.rounds) and options.until > options.rounds:
         raise UserError(f"--until {options.until} is beyond --rounds {options.rounds}")
-    for plan, resume in (
-        (comparison.Plan, compare.resume_comparison),
-        (tuning.Plan, tune.resume_tuning),
-        (d_global.Plan, tune_d_global.resume_measurement),
-        (reproduction.Plan, reproduce.resume_reproduction),
-    ):
-        if plan.is_in(options.run):
-            for name, given in (
-                ("--until", options.until is not None),
-                ("--rounds", options.rounds is not None),
-                ("--actors", options.actors is not None),
-                ("--accept-changes", options.accept_changes),
-            ):
-                if given:
-                    raise UserError(f"{name} is for a run, and {options.run} holds several")
-            for one in runs_in(options.run):
-                common.require_consent(RunDirectory.open(one), options)
-            with cluster.place(options) as place:
-                return resume(options.run, place)
+    plan = common.plan_in(options.run)
+    if plan is None and not (options.run / "config.toml").is_file():
+        plan = common.recall_plan(options.run)
+        if plan is not None:
+            plan.write(options.run)
+            console.warn(f"{options.run / plan.FILE} was missing: it is as its runs know it")
+    if plan is not None:
+        return _resume_several(plan, options)
     take_cores(len(cores()))
     run = RunDirectory.open(options.run)
     common.require_consent(run, options)
@@ -75,20 +59,51 @@ def run(options: argparse.Namespace) -> None:
         _resume_here(run, options)
 
 
+def _resume_several(plan: RunsPlan, options: argparse.Namespace) -> None:
+    """Resume the runs of a plan, once it is known to be theirs."""
+    from fedkl.cli import compare, reproduce, tune, tune_d_global
+    from fedkl.training import binding
+    from fedkl.training.comparison import runs_in
+    from fedkl.training.directory import RunDirectory
+
+    for name, given in (
+        ("--until", options.until is not None),
+        ("--rounds", options.rounds is not None),
+        ("--actors", options.actors is not None),
+        ("--accept-changes", options.accept_changes),
+    ):
+        if given:
+            raise UserError(f"{name} is for a run, and {options.run} holds several")
+    for one in runs_in(options.run):
+        common.require_consent(RunDirectory.open(one), options)
+    binding.require(plan, options.run, console.warn)
+    binding.bind_all(plan, options.run)
+    resume = {
+        "compare.toml": compare.resume_comparison,
+        "tune.toml": tune.resume_tuning,
+        "tune-d-global.toml": tune_d_global.resume_measurement,
+        "reproduce.toml": reproduce.resume_reproduction,
+    }[plan.FILE]
+    with cluster.place(options) as place:
+        resume(options.run, place)
+
+
 def _resume_here(run: RunDirectory, options: argparse.Namespace) -> None:
     from fedkl.cli.progress import Bar, conclude, sinks_of
     from fedkl.server.loop import Federation
     from fedkl.training import lifecycle
     from fedkl.training.callbacks import notify
-    from fedkl.training.plugin_consent import of_run
 
     with cluster.engine(options) as engine_for:
-        lengthened = _lengthen(run, options)
-        chosen = of_run(run)
+        chosen = lifecycle.config_of(run, options.rounds)
         callbacks = [bar := Bar(options.until), *sinks_of(options)]
-        with Federation(chosen, engine_for(chosen)) as federation, notify(callbacks, run) as watch:
+        with (
+            Federation(chosen, engine_for(chosen)) as federation,
+            notify(callbacks, run, chosen.mapping()) as watch,
+        ):
             until, accept = options.until, options.accept_changes
-            lifecycle.run_remaining(run, watch, console.warn, federation, until, accept, lengthened)
+            longer = options.rounds is not None
+            lifecycle.run_remaining(run, watch, console.warn, federation, until, accept, longer)
     conclude(run, bar.moved)
 
 
@@ -102,11 +117,9 @@ def _resume_served(run: RunDirectory, options: argparse.Namespace) -> None:
     from fedkl.server.loop import Federation
     from fedkl.training import lifecycle
     from fedkl.training.callbacks import notify
-    from fedkl.training.plugin_consent import of_run
 
-    lengthened = _lengthen(run, options)
     serving = ServeSettings.read(run.path)
-    chosen = of_run(run)
+    chosen = lifecycle.config_of(run, options.rounds)
     watched = Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # Other processes are not disturbed by ours, up to the end of the last of them.
@@ -119,18 +132,10 @@ def _resume_served(run: RunDirectory, options: argparse.Namespace) -> None:
         if summary is None or summary.get("stalled") or summary["rounds"] < rounds:
             check_servable(serving, chosen)
             stack.enter_context(connecting(run, serving, engine, chosen))
-        with notify(callbacks, run) as watch:
+        with notify(callbacks, run, chosen.mapping()) as watch:
             until, accept = options.until, options.accept_changes
-            lifecycle.run_remaining(run, watch, console.warn, federation, until, accept, lengthened)
+            longer = options.rounds is not None
+            lifecycle.run_remaining(run, watch, console.warn, federation, until, accept, longer)
         if bar.moved:
             say_farewell(run, engine)
     conclude(run, bar.moved)
-
-
-def _lengthen(run: RunDirectory, options: argparse.Namespace) -> bool:
-    """Make a run as long as the options ask for, if they do."""
-    from fedkl.training import lifecycle
-
-    if options.rounds is not None:
-        lifecycle.lengthen(run, options.rounds)
-    return options.rounds is not None

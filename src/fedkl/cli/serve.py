@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkl.cli import common, console, interrupts
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
         from fedkl.io import compilation
         from fedkl.network.flower.engine import Flower
         from fedkl.server.loop import Federation
-        from fedkl.training import api, lifecycle
+        from fedkl.training import lifecycle
         from fedkl.training.callbacks import notify
 
     compilation.enable_cache()
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     watched = network.Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # What cannot work is refused before anything is written.
-    created = api.created(chosen, options.run, serving.write)
+    created = lifecycle.creating(chosen, options.run, serving.write)
     with Federation(chosen, engine) as federation, created as run:
         callbacks = [progress.Bar(shown=watched.show), *progress.sinks_of(options)]
         with network.connecting(run, serving, engine, chosen):
@@ -82,7 +82,7 @@ def _serving(options: argparse.Namespace) -> ServeSettings:
     from fedkl.network.messages import new_federation
 
     if find_spec("flwr") is None:
-        raise UserError("a network needs Flower; install it with `pip install -e '.[flower]'`")
+        raise MissingPackageError("a network needs Flower", "flower")
     if not 0 < options.wait < math.inf:
         raise UserError(f"--wait must be a number of seconds above 0, not {options.wait:g}")
     if options.port is not None and not 1 <= options.port <= 65535:

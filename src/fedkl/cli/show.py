@@ -75,6 +75,7 @@ def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 def _helps(chosen: Config) -> Iterator[tuple[str, str]]:
     """Pair each setting with its explanation."""
+    from fedkl.clients import upload
     from fedkl.config.config import TopLevel
     from fedkl.server.aggregation.settings import LinkNames
 
@@ -89,6 +90,9 @@ def _helps(chosen: Config) -> Iterator[tuple[str, str]]:
     for link in (*chain.each, chain.reduce, *chain.levels, chain.step):
         yield from _of("aggregation.", type(link))
     yield from _of("aggregation.", LinkNames)
+    for link in chosen.upload.each:
+        yield from _of("upload.", type(link))
+    yield from _of("upload.", upload.LinkNames)
 
 
 def _of(prefix: str, group: Any) -> Iterator[tuple[str, str]]:
@@ -100,7 +104,7 @@ def _of(prefix: str, group: Any) -> Iterator[tuple[str, str]]:
 def _limits(metadata: Mapping[str, Any]) -> str:
     """Write the limits of a value in brackets."""
     limits = metadata["limits"]
-    if choices := limits["choices"]:
+    if (choices := limits["choices"]) is not None:
         return f" ({', '.join(choices)})"
     words = {"low": "at least", "above": "above", "high": "at most"}
     said = [f"{words[name]} {limits[name]}" for name in words if limits[name] is not None]

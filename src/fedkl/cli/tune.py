@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -102,7 +101,7 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     steps = sum(sum(one.env_steps) for one in everything)
     progress.say(
         f"best for {plan.algorithm}: {describe(winner.settings)}; {steps:,} environment steps "
-        f"for all; written to {best}{without_settings(plan.settings)}"
+        f"for all; written to {best}"
     )
 
 
@@ -115,11 +114,6 @@ def origin(options: argparse.Namespace) -> dict[str, Any]:
         "settings": tuple(options.set),
         "jobs": options.jobs,
     }
-
-
-def without_settings(settings: Sequence[str]) -> str:
-    """Say that what held for all runs must be given again to hold for others."""
-    return f" (without --set {shlex.join(settings)})" if settings else ""
 
 
 def _table(plan: Plan, everything: Sequence[Tried], winner: Tried) -> tables.Table:

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         seeds=seeds,
         rounds=without_penalty.federation.rounds,
         distance=distance,
-        d_local=without_penalty.learner.d_local,
+        d_local=without_penalty.mapping()["learner"]["d_local"],
         d_global_factor=options.d_global_factor,
         d_local_factor=options.d_local_factor,
     )
@@ -73,10 +73,9 @@ def resume_measurement(path: Path, place: Place | None) -> None:
     plan = d_global.Plan.read(path)
     remaining = partial(d_global.run_remaining, path, plan)
     measured = progress.with_bar(plan.run_paths(path), remaining, place)
-    best = write_best(path, plan, "fedkl", measured.settings)
+    best = write_best(path, plan, d_global.CHOSEN_FOR, measured.settings)
     progress.say(
         f"without the global penalty, with learner.d_local={plan.d_local:g}: mean distance "
         f"({plan.distance}) {measured.distance:.4g} over {measured.rounds} rounds"
     )
-    without = tune.without_settings(plan.settings)
-    progress.say(f"for fedkl: {describe(measured.settings)}; written to {best}{without}")
+    progress.say(f"for fedkl: {describe(measured.settings)}; written to {best}")
