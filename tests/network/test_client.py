@@ -1,5 +1,6 @@
 """A client answers every message: with a result, or with one sentence."""
 
+import contextlib
 import itertools
 import tomllib
 from dataclasses import replace
@@ -378,7 +379,7 @@ VERSIONS = messages.result_versions()
         ),
         (
             0,
-            {"sources": {"algorithm": "another", "world": ""}},
+            {"sources": {"algorithm": "another", "world": "", "upload": ""}},
             "the algorithm is made by other source code here than on the server: give both the "
             "same plugin",
         ),
@@ -445,3 +446,19 @@ def test_a_simulator_on_the_host_gives_the_same_bits_as_in_this_process(tmp_path
         assert same_bits(server.ask(resident, client=1), there)
     finally:
         resident.close()
+
+
+def test_code_is_compiled_once_for_each_kind_of_work_and_that_is_said(tiny, tmp_path):
+    """Where it is said, `client_app` leaves the process alone at a deadline."""
+    entered = []
+
+    @contextlib.contextmanager
+    def compiling():
+        entered.append(len(entered))
+        yield
+
+    resident = NetworkClient(tmp_path, 0, compiling=compiling)
+    server = Server(tiny())
+    for work in (Train(), Train(), Evaluate(2, True), Evaluate(2, True)):
+        assert not isinstance(server.ask(resident, work), Failure)
+    assert len(entered) == 2

@@ -285,7 +285,7 @@ def test_without_cryptography_one_sentence_says_what_to_install(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr == (
-        "fedkl: a federation over a network needs Flower and cryptography; install them with "
+        "fedkl: a federation over a network needs Flower and cryptography; install it with "
         "`pip install -e '.[flower]'`\n"
     )
     assert list(tmp_path.iterdir()) == []

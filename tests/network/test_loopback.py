@@ -1,5 +1,7 @@
 """Training over messages gives the same bits as training in this process, whatever happens."""
 
+from typing import ClassVar
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import fedkl
 from fedkl.algorithms import ALGORITHMS
 from fedkl.clients.records import Trained
+from fedkl.clients.upload import UPLOADS
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure
 from fedkl.heterogeneity import Measurement
@@ -78,6 +81,26 @@ def test_every_algorithm_learns_the_same_bits(tiny, over, algorithm):
     assert same_bits(federation.state, here(config).state)
     assert all(record["rejected"] == [] for record in records)
     assert engine.save() == {}
+
+
+def test_what_clients_do_to_an_update_before_they_send_it_has_the_same_bits(
+    tiny, over, monkeypatch
+):
+    class Noise(fedkl.Upload):
+        name: ClassVar[str] = "noise"
+        summary: ClassVar[str] = "for this test"
+
+        def __call__(self, move, key):
+            return move + 0.01 * jax.random.normal(key, move.shape)
+
+    monkeypatch.setitem(UPLOADS._classes, "noise", (Noise, None))
+    chain = {"upload__each": ["clip", "noise"], "upload__max_norm": 0.01}
+    plain, config = (tiny(federation__rounds=2, **LOCAL, **more) for more in ({}, chain))
+    federation, _ = over(config)
+    records = list(federation)
+    assert same_bits(federation.state, here(config).state)
+    assert not same_bits(federation.state, here(plain).state)
+    assert all(record["rejected"] == [] for record in records)
 
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
@@ -251,7 +274,9 @@ def test_no_episode_and_no_observation_leaves_a_client(tiny, over, algorithm):
     federation, engine = over(config)
     federation.run_round()
     model = set(to_arrays(federation.state.model))
-    each = {"kl_local", "distance_global", "guarded", "steps", "train_return", "step_scale"}
+    each = {
+        "kl_local", "distance_global", "guarded", "steps", "train_return", "outliers", "step_scale",
+    }  # fmt: skip
     for name in keys_that_leave(engine):
         place, _, rest = name.partition(".")
         if place == "update" and rest.startswith("model."):

@@ -51,6 +51,27 @@ def test_sources_are_those_of_both_sides_and_tell_algorithms_apart(tiny):
     assert fedkl["algorithm"] != fedavg["algorithm"]
 
 
+def test_sources_are_also_those_of_distances_schedules_and_links_of_the_client(tiny, tmp_path):
+    def of(text, **settings):
+        plugin.write_text(text)
+        return sources_of(tiny(plugins=[str(plugin)], **settings))
+
+    plugin = tmp_path / "mine.py"
+    distance = "import fedkl\n@fedkl.register_distance\ndef mine(p, q): return p.kl(q)\n"
+    link = (
+        "from typing import ClassVar\nimport fedkl\n@fedkl.register_upload\n"
+        "class Nothing(fedkl.Upload):\n    name: ClassVar[str] = 'nothing'\n"
+        "    def __call__(self, move, key): return move\n"
+    )
+    plain = sources_of(tiny())
+    one, two = (of(distance + more, algorithm__distance="mine") for more in ("", "# edited\n"))
+    assert len({one["algorithm"], two["algorithm"], plain["algorithm"]}) == 3
+    assert one["upload"] == plain["upload"]
+    one, two = (of(link + more, upload__each=["nothing"]) for more in ("", "# edited\n"))
+    assert len({one["upload"], two["upload"], plain["upload"]}) == 3
+    assert one["algorithm"] == plain["algorithm"]
+
+
 @pytest.mark.parametrize("data", [b"", b"x" * 20, b"\xff" * 40, wire.pack("state", {}, {})[:-1]])
 def test_bytes_that_say_nothing_are_no_greeting(data):
     assert wire.kind_of(data) != GREETING

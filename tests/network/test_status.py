@@ -96,3 +96,10 @@ def test_a_process_runs_or_not():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert not status.runs(process.pid)
+
+
+def test_a_file_without_an_end_is_refused_before_it_fills_the_memory(path):
+    with path.open("wb") as file:
+        file.truncate(2**40)  # it takes no room
+    with pytest.raises(UserError, match="is larger than 134,217,728 bytes"):
+        read_serve_status(path)

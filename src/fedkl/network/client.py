@@ -7,10 +7,11 @@ episode and no observation, unless the algorithm itself sends some
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from fedkl.clients.records import ClientState, Model, Task, problem_with_state
-from fedkl.clients.work import Train
+from fedkl.clients.work import Train, Work
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.core.settings import build
 from fedkl.core.text import redact_paths
 from fedkl.engines.base import Failure
-from fedkl.engines.local import simulators_of, work_alone
+from fedkl.engines.local import compile_alone, simulators_of, work_alone
 from fedkl.io import files, strict_toml
 from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.trajectories import samples_in
@@ -47,6 +48,8 @@ from fedkl.network.wire import Arrays, MessageError
 from fedkl.training import plugin_consent
 from fedkl.worlds import Remote, SharedWorld
 
+Compiling = Callable[[], contextlib.AbstractContextManager[None]]
+
 
 class RefusalError(Exception):
     """A request that the client refuses; the message is one sentence."""
@@ -62,6 +65,7 @@ class NetworkClient:
         world: Mapping[str, Any] | None = None,
         plugins: Sequence[Path] = (),
         limit: int = MAX_MESSAGE_BYTES,
+        compiling: Compiling = contextlib.nullcontext,
     ) -> None:
         """Args:
         folder: for the client's states.
@@ -69,8 +73,10 @@ class NetworkClient:
         world: the table of a world of its own, which takes the place of the config's.
         plugins: Python files of the client's; what a server names is not run.
         limit: bytes that a message may have.
+        compiling: entered while code is compiled, which may take longer than a deadline.
         """
         self._folder = folder
+        self._compiling = compiling
         self._client = client
         self._world = world
         self._plugins = plugins
@@ -183,7 +189,8 @@ class NetworkClient:
             self.close()
             for plugin in self._plugins:
                 load_plugin(plugin)
-            self._session = Session(digest, _read(config, self._world), self._client, self._world)
+            read = _read(config, self._world)
+            self._session = Session(digest, read, self._client, self._world, self._compiling)
         return self._session
 
 
@@ -191,13 +198,19 @@ class Session:
     """All that a config gives one client: the task, its row of params, its first state."""
 
     def __init__(
-        self, digest: str, config: Config, client: int, own: Mapping[str, Any] | None
+        self,
+        digest: str,
+        config: Config,
+        client: int,
+        own: Mapping[str, Any] | None,
+        compiling: Compiling,
     ) -> None:
         """Args:
         digest: of the config's text.
         config: with the client's world.
         client: its number.
         own: the table of the client's own world; None: it has none.
+        compiling: entered while it compiles.
 
         Raises:
             RefusalError: a single client cannot run it.
@@ -227,6 +240,8 @@ class Session:
         rows: PyTree = jax.device_get(config.client_params)
         self._params = jax.tree.map(lambda x: x[row], rows)
         self._workers = simulators_of(self.task)
+        self._compiling = compiling
+        self._compiled: set[Work[Any]] = set()
 
     def require(self, spaces: Spaces) -> None:
         """Check that the server's policy fits the client's world.
@@ -253,6 +268,10 @@ class Session:
             raise RefusalError(f"the model is not as its config says: {error}") from error
         if np.shape(request.key) != jax.random.key_data(jax.random.key(0)).shape:
             raise RefusalError("the key is of another kind than those here")
+        if self._workers is None and request.work not in self._compiled:
+            with self._compiling():
+                compile_alone(request.work, self.task, model, own, request.key, self._params)
+            self._compiled.add(request.work)
         answer, after = work_alone(
             request.work, self.task, model, own, request.key, self._params, self._workers
         )

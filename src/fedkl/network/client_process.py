@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkl.core.errors import UserError
+from fedkl.io import files
 from fedkl.network.sockets import GoneError, NoAnswerError, ask, is_listening
 
 START_TIMEOUT = 30.0
@@ -28,7 +29,7 @@ OVER = "over"
 """File that exists once the server has said that its run is over."""
 ATTEMPTS = 3
 """Deliveries of a message, each to a new process if the last one died."""
-_START_LOCK, _ALIVE_LOCK = "starting.lock", "worker.lock"
+_START_LOCK, _ALIVE_LOCK, _COMPILING_LOCK = "starting.lock", "worker.lock", "compiling.lock"
 
 
 class Place(NamedTuple):
@@ -153,6 +154,34 @@ def claim(folder: Path) -> int | None:
     return None
 
 
+@contextlib.contextmanager
+def compiling(folder: Path, cache: Path) -> Iterator[None]:
+    """Say inside the block that a client's process compiles; one at a time of those on a machine.
+
+    Clients of one machine compile the same code, so that the second finds what the first has made.
+
+    Args:
+        folder: of the client.
+        cache: where compiled code is kept.
+    """
+    with locked(os.open(folder / _COMPILING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)):
+        cache.mkdir(parents=True, exist_ok=True)
+        with locked(os.open(cache / _COMPILING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)):
+            yield
+
+
+def is_compiling(folder: Path) -> bool:
+    """Return whether a client's process compiles; what a dead one held is not held any more."""
+    try:
+        with (folder / _COMPILING_LOCK).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def private_folder(path: Path) -> None:
     """Make a folder that is closed to other users.
 
@@ -213,7 +242,8 @@ def _wait(place: Place, ready: int, seconds: float) -> None:
             time.sleep(0.005)
     else:
         raise NoAnswerError(f"the client's process did not come up within {seconds:g} s")
-    lines = (place.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+    end = files.read_end(place.folder / LOG, files.END_OF_LOG)
+    lines = end.decode(errors="replace").splitlines()
     reason = lines[-1] if lines else "it said nothing"
     raise NoAnswerError(f"the client's process did not come up: {reason}")
 

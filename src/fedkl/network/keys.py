@@ -18,14 +18,11 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.io import files
 from fedkl.network.client_process import locked, private_folder
 
-MISSING = (
-    "a federation over a network needs Flower and cryptography; install them with "
-    "`pip install -e '.[flower]'`"
-)
+NEEDS = ("a federation over a network needs Flower and cryptography", "flower")
 
 try:
     from cryptography import x509
@@ -35,7 +32,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as error:
-    raise UserError(MISSING) from error
+    raise MissingPackageError(*NEEDS) from error
 
 HOSTS = ("localhost", "127.0.0.1")
 """Hosts in every server's certificate."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedkl.clients.work import Evaluate, Train, Work
 from fedkl.config.config import Config
+from fedkl.core.settings import registered
 from fedkl.engines.base import Failure, Words
 from fedkl.heterogeneity import Measure
 from fedkl.io.arrays import from_arrays
@@ -38,7 +39,7 @@ _MAX_KEY_SIZE = 16
 R = TypeVar("R")
 _REPLY = "reply"
 GREETING = "greeting"
-ALGORITHM, WORLD = "algorithm", "world"
+ALGORITHM, WORLD, UPLOAD = "algorithm", "world", "upload"
 
 
 class Spaces(NamedTuple):
@@ -307,8 +308,13 @@ def result_versions() -> dict[str, str]:
 
 
 def sources_of(config: Config) -> dict[str, str]:
-    """Return checksums of the source files of the algorithm and the world, also in plugins."""
-    return {ALGORITHM: _source(config.algorithm), WORLD: _source(config.world)}
+    """Return checksums of the source files of the algorithm, with the functions that its settings
+    name, of the world and of the client's chain, also in plugins."""
+    return {
+        ALGORITHM: _source(type(config.algorithm), *registered(config.algorithm)),
+        WORLD: _source(type(config.world)),
+        UPLOAD: _source(*map(type, config.upload.each)),
+    }
 
 
 def write_greeting(greeting: Greeting, limit: int = MAX_MESSAGE_BYTES) -> bytes:
@@ -331,7 +337,7 @@ def read_greeting(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Greeting:
     sources, versions = header["sources"], header["versions"]
     if not isinstance(sources, dict) or not isinstance(versions, dict):
         raise MessageError("sources and versions are not tables")
-    wire.check_entries(sources, (ALGORITHM, WORLD))
+    wire.check_entries(sources, (ALGORITHM, WORLD, UPLOAD))
     if type(over := header["over"]) is not bool:
         raise MessageError("over is neither true nor false")
     return Greeting(
@@ -348,10 +354,16 @@ def read_greeting(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Greeting:
     )
 
 
-def _source(thing: Any) -> str:
-    """Return the checksum of a class's source file; empty if it has none (a notebook)."""
-    try:
-        path = inspect.getsourcefile(type(thing))
-        return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except (TypeError, OSError):
-        return ""
+def _source(*things: Any) -> str:
+    """Return the checksum of the source files of classes and functions; empty if one has none (a
+    notebook)."""
+    digest = hashlib.sha256()
+    for thing in things:
+        try:
+            path = inspect.getsourcefile(inspect.unwrap(thing))
+            if path is None:
+                return ""
+            digest.update(Path(path).read_bytes())
+        except (TypeError, OSError):
+            return ""
+    return digest.hexdigest()

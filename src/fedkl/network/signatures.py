@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.network import keys
 
 try:
@@ -30,7 +30,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError as error:
-    raise UserError(keys.MISSING) from error
+    raise MissingPackageError(*keys.NEEDS) from error
 
 MAGIC = b"fedkl signed message 1\n"
 _LENGTHS = struct.Struct(">III")

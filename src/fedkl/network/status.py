@@ -24,6 +24,8 @@ FILE = "status.json"
 """Status file: the server's in `RUN/flower`, a client's in the folder of its state."""
 WRITE_INTERVAL = 2.0
 """Seconds between two writes; the last is always written."""
+_LARGEST = 2**27
+"""Bytes; those of 100,000 clients are a third of it."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -195,7 +197,7 @@ def runs(process: int | None) -> bool:
 def _read(path: Path, make: Callable[[dict[str, Any]], R]) -> R | None:
     with files.explain_os_errors("read", path):
         try:
-            data = files.read_bytes(path)
+            data = files.read_bytes(path, _LARGEST)
         except FileNotFoundError:
             return None
     try:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +97,12 @@ def _serve(
 
 def _client(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> NetworkClient:
     from fedkl.io.compilation import enable_cache
+    from fedkl.io.user_folders import cache_folder
     from fedkl.network.client import NetworkClient
 
     enable_cache()
-    return NetworkClient(place.folder, place.client, world, plugins)
+    compiling = partial(client_process.compiling, place.folder, cache_folder())
+    return NetworkClient(place.folder, place.client, world, plugins, compiling=compiling)
 
 
 def _answer(client: NetworkClient, connection: socket.socket) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import PyTree, UInt8
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.settings import build, setting
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.figure_eight import network as networks
@@ -106,9 +106,7 @@ def parallel_env(**settings: Any) -> FigureEightEnv:
     try:
         from fedkl.simulators.figure_eight.environment import FigureEightEnv
     except ImportError as error:
-        raise UserError(
-            "parallel_env needs PettingZoo; install it with `pip install -e '.[sumo]'`"
-        ) from error
+        raise MissingPackageError("parallel_env needs PettingZoo", "sumo") from error
     if unknown := settings.keys() - {"placement", "horizon", "network", "render_mode"}:
         raise UserError(f"parallel_env has no setting {min(unknown)}")
     render_mode = settings.pop("render_mode", None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
 from fedkl.simulators.base import Recipe
@@ -120,7 +120,5 @@ def _examined(id: str, arguments: tuple[str, ...], raw: tuple[str, ...]) -> Fact
     except ModuleNotFoundError as error:
         if error.name != "gymnasium":
             raise
-        raise UserError(
-            "the world gymnasium needs Gymnasium; install it with `pip install -e '.[gymnasium]'`"
-        ) from error
+        raise MissingPackageError("the world gymnasium needs Gymnasium", "gymnasium") from error
     return examine(id, read_arguments(arguments, "world.arguments"), raw)

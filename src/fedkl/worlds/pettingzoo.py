@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
 from fedkl.simulators.base import Recipe
@@ -84,8 +84,5 @@ def _examined(module: str, arguments: tuple[str, ...]) -> Facts:
     except ModuleNotFoundError as error:
         if error.name != "gymnasium":
             raise
-        raise UserError(
-            "the world pettingzoo needs PettingZoo; install it with "
-            "`pip install -e '.[pettingzoo]'`"
-        ) from error
+        raise MissingPackageError("the world pettingzoo needs PettingZoo", "pettingzoo") from error
     return examine(module, read_arguments(arguments, "world.arguments"))

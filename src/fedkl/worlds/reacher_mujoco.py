@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError
 from fedkl.worlds.reacher import ReacherState
 from fedkl.worlds.reacher_params import REACH, ReacherParams
 
@@ -28,9 +28,8 @@ def load_model() -> Any:
         if gymnasium is None or not gymnasium.submodule_search_locations:
             raise ImportError("gymnasium")
     except ImportError as error:
-        raise UserError(
-            "MuJoCo's Reacher needs mujoco and gymnasium; install them with "
-            "`pip install -e '.[mujoco]'`"
+        raise MissingPackageError(
+            "MuJoCo's Reacher needs mujoco and gymnasium", "mujoco"
         ) from error
     package = Path(gymnasium.submodule_search_locations[0])
     return mujoco.MjModel.from_xml_path(str(package / "envs/mujoco/assets/reacher.xml"))

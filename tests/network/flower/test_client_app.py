@@ -32,6 +32,9 @@ print("there", flush=True)
 connection, _ = listener.accept()
 if sys.argv[2] == "hang":
     time.sleep(600)
+if sys.argv[2] == "compile":
+    with client_process.compiling(folder, folder.parent):
+        time.sleep(600)
 """
 
 
@@ -151,6 +154,18 @@ def test_a_process_that_hangs_is_ended_before_nobody_waits_any_more(place, worke
     assert reply.error.code == NO_ANSWER
     assert process.wait(PATIENCE) < 0
     assert client_process.running_pid(place.folder) is None
+
+
+def test_a_process_that_compiles_is_left_to_it(place, worker):
+    """Or a deadline that is shorter than the compilation would shut its client out for good."""
+    process = worker("compile")
+    reply = client_app.answer(asked(b"abc", ttl=2.0))
+    assert reply.error.reason == "it still compiles after 1.5 s, and goes on"
+    assert reply.error.code == NO_ANSWER
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    assert not client_process.is_compiling(place.folder)
 
 
 def test_a_process_that_dies_again_and_again_is_said(place, worker, monkeypatch):

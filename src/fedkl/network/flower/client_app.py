@@ -67,10 +67,15 @@ def _seconds(message: Message) -> float:
 
 
 def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
-    """Deliver a message; end a process that gave no answer, so that the next one starts another."""
+    """Deliver a message; end a process that gave no answer, so that the next one starts another.
+
+    One that compiles is left to it: a new one would begin again, and might never come to an end.
+    """
     try:
         return _deliver_in_thread(place, blob, seconds)
     except NoAnswerError:
+        if client_process.is_compiling(place.folder):
+            raise NoAnswerError(f"it still compiles after {seconds:g} s, and goes on") from None
         client_process.stop(place, seconds=0.5)
         raise
 

@@ -346,7 +346,8 @@ class SuperLink(SuperLinkConnection):
 
     def _log_excerpt(self, name: str) -> str:
         """Return the last errors in a log, or else its last lines."""
-        lines = log_lines(self._log(name).read_text(encoding="utf-8", errors="replace"))
+        end = files.read_end(self._log(name), files.END_OF_LOG)
+        lines = log_lines(end.decode(errors="replace"))
         wrong = [line for line in lines if _WRONG.match(line)]
         last = " | ".join(one_line(line) for line in (wrong or lines)[-_LOG_LINES:])
         return f"{name}.log ends with: {last or 'nothing'}"

@@ -27,7 +27,8 @@ from fedkl.engines import InSharedWorld, Job
 from fedkl.engines.base import Words
 from fedkl.engines.local import Site
 from fedkl.io import compilation
-from fedkl.io.files import cache_folder, explain_os_errors, write_atomically
+from fedkl.io.files import explain_os_errors, write_atomically
+from fedkl.io.user_folders import cache_folder
 from fedkl.network.ray.nodes import require_versions
 from fedkl.worlds.base import SharedWorld
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.processes import cores, ended_by_signals, ignore_signals, signals_held
 from fedkl.io.files import explain_os_errors
 from fedkl.network.ray.nodes import Node, check_versions, nodes
@@ -46,7 +46,7 @@ LOCAL = {
 }
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The first wins."""
-_TOKEN_FILE = Path(".ray") / "auth_token"
+_TOKEN_FILE = "~/.ray/auth_token"
 """File in the home directory with the token, if no variable gives it."""
 _TOKEN = re.compile("[ -~]+")
 _RESULT_VARIABLES = ("JAX_", "XLA_", "PJRT_", "OPENBLAS_")
@@ -90,7 +90,7 @@ def connected(where: RaySettings) -> Iterator[Cluster]:
             other versions, or there are too few CPUs or none.
     """
     if find_spec("ray") is None:
-        raise UserError("a cluster needs Ray; install it with `pip install -e '.[ray]'`")
+        raise MissingPackageError("a cluster needs Ray", "ray")
     with _started(where) if where.address is None else _joined(where.address, where.insecure):
         found = Cluster(nodes())
         if not found.cpus:
@@ -259,12 +259,12 @@ def _identity(address: str, insecure: bool) -> dict[str, str]:
                 "on it; start it with RAY_AUTH_MODE=token, or say --insecure-ray"
             )
     given = {name: x for name in _TOKEN_VARIABLES if (x := os.environ.get(name))}
-    if not given and not (Path.home() / _TOKEN_FILE).is_file():
+    if not given and not os.path.isfile(os.path.expanduser(_TOKEN_FILE)):
         raise UserError(
             f"the Ray cluster at {address} wants a token: give it as RAY_AUTH_TOKEN, or a file "
             "that has it as RAY_AUTH_TOKEN_PATH"
         )
-    which = next(iter(given), f"~/{_TOKEN_FILE}")
+    which = next(iter(given), _TOKEN_FILE)
     # Ray would abort the process.
     if not _TOKEN.fullmatch(_token(given)):
         raise UserError(f"the token of {which} must be one line of ASCII characters")
@@ -282,7 +282,7 @@ def _token(given: Mapping[str, str]) -> str:
     """
     if token := given.get("RAY_AUTH_TOKEN"):
         return token.strip()
-    path = Path(given.get("RAY_AUTH_TOKEN_PATH", Path.home() / _TOKEN_FILE))
+    path = Path(given.get("RAY_AUTH_TOKEN_PATH", os.path.expanduser(_TOKEN_FILE)))
     with explain_os_errors("read", path):
         return path.read_text(encoding="utf-8", errors="replace").strip()
 

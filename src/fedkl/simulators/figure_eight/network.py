@@ -18,8 +18,9 @@ from xml.etree import ElementTree
 import numpy as np
 from jaxtyping import Float
 
-from fedkl.core.errors import UserError
-from fedkl.io.files import cache_folder, explain_os_errors, write_atomically
+from fedkl.core.errors import MissingPackageError, UserError
+from fedkl.io.files import explain_os_errors, write_atomically
+from fedkl.io.user_folders import cache_folder
 
 RADIUS = 30.0
 SPEED_LIMIT = 30.0
@@ -28,7 +29,7 @@ LOOP = ("bottom", "top", "upper_ring", "right", "left", "lower_ring")
 CROSSINGS = ("bottom", "right")
 """Those at whose end the roads cross; at the others' one road goes on."""
 
-MISSING = "the figure-eight needs SUMO; install it with `pip install -e '.[sumo]'`"
+NEEDS = ("the figure-eight needs SUMO", "sumo")
 # The road from the bottom has the right of way at the crossing.
 _YIELDS, _GOES_FIRST = 46, 78
 _CROSSING_RADIUS = 3.1
@@ -145,7 +146,7 @@ def _sumo_version() -> str:
     try:
         return metadata.version("eclipse-sumo")
     except metadata.PackageNotFoundError as error:
-        raise UserError(MISSING) from error
+        raise MissingPackageError(*NEEDS) from error
 
 
 def _description() -> dict[str, str]:
@@ -208,7 +209,7 @@ def _generate() -> bytes:
     try:
         import sumo
     except ImportError as error:
-        raise UserError(MISSING) from error
+        raise MissingPackageError(*NEEDS) from error
     with tempfile.TemporaryDirectory() as folder:
         options = ["--no-internal-links", "false", "--no-turnarounds", "true"]
         for option, text in _description().items():

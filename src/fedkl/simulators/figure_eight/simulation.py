@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import multiply
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.simulators.base import Outcomes, Seed, SimulatorError, Step
 from fedkl.simulators.figure_eight import network as networks
 from fedkl.simulators.figure_eight import placement as placements
@@ -263,7 +263,7 @@ def checked_network(network: str) -> Path:
             too short for the vehicles' starts.
     """
     if importlib.util.find_spec("libsumo") is None:
-        raise UserError(networks.MISSING)
+        raise MissingPackageError(*networks.NEEDS)
     found = networks.read(network) if network else networks.figure_eight()
     lengths = {lane.edge: lane.length for lane in found.lanes}
     for edge, position in placements.STARTS:

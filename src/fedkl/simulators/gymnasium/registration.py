@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from fedkl.core.errors import UserError
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
@@ -98,6 +98,8 @@ def _module_of(spec: EnvSpec) -> str:
 
 def _meant(name: str) -> str:
     """Suggest ids that are close to a name."""
+    if name.lower().startswith("ale/"):
+        return "Atari's games are of the package ale-py, and images are not supported"
     by_lower = {id.lower(): id for id in gymnasium.registry}
     close = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
     if not close:
@@ -107,12 +109,11 @@ def _meant(name: str) -> str:
 
 def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
     missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
-    extra = next((e for m, e in _EXTRAS.items() if _module_of(spec).startswith(m)), None)
-    package = {"box2d": "Box2D", "mujoco": "mujoco"}.get(extra or "")
+    extra = next((e for m, e in _EXTRAS.items() if _module_of(spec).startswith(m)), "")
+    package = {"box2d": "Box2D", "mujoco": "mujoco"}.get(extra)
     if missing and package and not importlib.util.find_spec(package):
-        return (
-            f"world.id: the environment {spec.id} needs {package}; install it with "
-            f"`pip install -e '.[{extra}]'`"
+        return str(
+            MissingPackageError(f"world.id: the environment {spec.id} needs {package}", extra)
         )
     return f"world.id: the environment {spec.id} cannot be made: {one_line(error)}"
 
