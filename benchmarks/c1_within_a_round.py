@@ -24,7 +24,7 @@ from measuring import emit, machine
 import fedkl
 from fedkl import Federation
 from fedkl.clients.records import Carry, Model, Start, Task
-from fedkl.clients.round import begin, behaviour, clean, finish, fit_critic, improve, iteration_keys
+from fedkl.clients.round import iteration_keys
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Train, Work
 from fedkl.config.config import Config, parse_assignment
@@ -62,15 +62,17 @@ class Watch(eqx.Module):
 
         def step(carry: Carry, index: jax.Array) -> tuple[Carry, Any]:
             run = iteration_keys(start.key, index)[0]
-            data = source.collect(behaviour(task, start, carry), episodes, run)
-            carry, batch, metrics = improve(task, start, carry, data, clean(task, data), index)
+            data = source.collect(task.learner.behaviour(task, start, carry), episodes, run)
+            carry, batch, metrics = task.learner.improve(
+                task, start, carry, data, task.learner.clean(task, data), index
+            )
             seen = (carry.coefficients["c1"], metrics)
-            return fit_critic(task, start, carry, batch, index), seen
+            return task.learner.fit_critic(task, start, carry, batch, index), seen
 
-        first = begin(task, start)
+        first = task.learner.begin(task, start)
         indices = jnp.arange(task.learner.iterations)
         end, (after, metrics) = jax.lax.scan(step, first, indices)
-        trained, _ = finish(task, start, end, metrics)
+        trained, _ = task.learner.finish(task, start, end, metrics)
         at_last = trained.metrics["coefficients"]["c1"]
         c1 = jnp.concatenate([first.coefficients["c1"][None], after[:-1], at_last[None]])
         distance, guarded = metrics["distance_global"], metrics["guarded"]

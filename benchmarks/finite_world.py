@@ -12,9 +12,10 @@ import numpy as np
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients.records import Model, Start, Task, first_states
+from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Traced
 from fedkl.heterogeneity import Measure, Measurement
-from fedkl.learning.settings import NONE, CriticSettings, LearnerSettings, Sharing
+from fedkl.learning.settings import NONE, CriticSettings, Sharing
 from fedkl.learning.trajectories import Trajectories
 from fedkl.tabular import Family
 from fedkl.worlds import Discrete, Transition, World
@@ -91,7 +92,7 @@ class Sampled:
         self.task = Task(
             Finite(family.states, family.actions, horizon),
             FedAvg(),
-            LearnerSettings(hidden=(), discount=float(family.gamma), **learner),
+            PolicyOptimisation(hidden=(), discount=float(family.gamma), **learner),
             CriticSettings(hidden=()),
         )
         nothing = Sharing(observations=NONE, rewards=NONE)

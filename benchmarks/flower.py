@@ -32,7 +32,7 @@ from fedkl import Federation
 from fedkl.config.config import Config, parse_assignment
 from fedkl.core.errors import UserError
 from fedkl.io.compilation import enable_cache
-from fedkl.io.files import cache_folder
+from fedkl.io.user_folders import cache_folder
 
 try:
     from fedkl.network import keys

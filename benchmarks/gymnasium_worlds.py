@@ -23,7 +23,7 @@ from measuring import emit, machine, run_on_cores, spread
 
 import fedkl
 from fedkl.clients.records import Start
-from fedkl.clients.round import begin, collect, local_round
+from fedkl.clients.round import collect, local_round
 from fedkl.clients.sources import Hosted, Source, Traced
 from fedkl.config.config import parse_assignment
 from fedkl.io.compilation import enable_cache
@@ -76,9 +76,9 @@ class Client:
             self.source = Hosted(self.workers, params, world.horizon, world.truncates)
         else:
             self.source = Traced(world, params)
-        self._begun = jax.jit(begin)(self.task, self.start)
+        self._begun = jax.jit(self.task.learner.begin)(self.task, self.start)
         self._collect = jax.jit(
-            lambda s: collect(self.task, s, begin(self.task, s), self.source, 0)
+            lambda s: collect(self.task, s, self.task.learner.begin(self.task, s), self.source, 0)
         )
         self._round = jax.jit(lambda s: local_round(self.task, s, self.source))
 

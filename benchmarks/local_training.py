@@ -22,13 +22,12 @@ from measuring import Elapsed, elapsed, emit, machine, run_on_cores, spread
 
 import fedkl
 from fedkl.clients.records import Model, Start, Task
-from fedkl.clients.round import begin, behaviour, local_round
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.config.config import parse_assignment
 from fedkl.learning import critic, minibatches, policy_optimisation
 from fedkl.learning.critic import CriticBatch, improve_critic
 from fedkl.learning.policy_optimisation import (
-    HookInput,
     PolicyBatch,
     improve_policy,
 )
@@ -97,27 +96,16 @@ class Client:
 
     def _rollout(self, model: Model, key: jax.Array) -> Any:
         start = Start(model, self.state, key)
-        acting = behaviour(self.task, start, begin(self.task, start))
+        acting = self.task.learner.behaviour(
+            self.task, start, self.task.learner.begin(self.task, start)
+        )
         return self.source.collect(acting, self.episodes, key)
 
     def _policy_steps(self, policy: Any, state: Any, batch: PolicyBatch, key: jax.Array) -> Any:
-        now = HookInput(
-            learner=self.task.learner,
-            coefficients=self.state.coefficients,
-            client_state=self.state.own,
-            server_state=self.model.shared,
-            prepared=(),
-            policy=policy,
-            actions=policy.distribution(batch.previous),
-            previous_policy=policy,
-            global_policy=policy,
-            global_actions=policy.distribution(batch.broadcast),
-            personal=None,
-            batch=batch,
-            statistics=self.model.observations,
-            iteration=jnp.zeros((), jnp.int32),
-            step=jnp.zeros((), jnp.int32),
-            key=key,
+        start = Start(self.model, self.state, key)
+        learner, seen = self.task.learner, self.model.observations
+        now = learner.hook_input(
+            start, self.state.coefficients, policy, batch, seen, jnp.int32(0), key
         )
         algorithm = self.task.algorithm
         now = now._replace(prepared=algorithm.prepare(now, key))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedkl.io.files import cache_folder
+from fedkl.io.user_folders import cache_folder
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "heterogeneity.py"
 SMALL = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedkl.io.files import cache_folder
+from fedkl.io.user_folders import cache_folder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = ["learner.iterations=1", "learner.epochs=1", "critic.epochs=1"]
@@ -270,6 +270,20 @@ def test_a_report_over_several_runs_is_measured() -> None:
     result = result_of("report", "--runs", "6", "--rounds", "3", "--repetitions", "1")
     assert result["seconds"]["median"] > 0
     assert 10_000 < result["bytes"]["page"] < result["bytes"]["limit"]
+
+
+def test_glitches_are_counted_named_and_resumed(tmp_path: Path) -> None:
+    results = tmp_path / "glitches.jsonl"
+    small = ["--glitches", "2", "--rewards", "1", "--healthy", "1", "--control", "2"]
+    small += ["--worlds", "chain", "--set", "federation.rounds=2", "--results", str(results)]
+    result = result_of("glitches", *small)
+    lines = results.read_text().splitlines()
+    assert len(lines) == 5
+    assert result["found"]["observations"]["chain"]["runs"] == 2
+    assert result["found"]["rewards"]["all"]["runs"] == 1
+    assert result["found"]["nothing"]["all"]["runs"] == 1
+    assert result_of("glitches", *small)["found"] == result["found"]
+    assert results.read_text().splitlines() == lines
 
 
 def test_lies_are_told_refused_and_resumed(tmp_path: Path) -> None:
