@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedkl.algorithms import ALGORITHMS, Algorithm
+from fedkl.clients import LEARNERS, Learner, upload
+from fedkl.clients.upload import UPLOADS
 from fedkl.config import config
 from fedkl.core.registry import Registry
 from fedkl.core.settings import spelled
@@ -73,6 +75,14 @@ ALGORITHM = """\
 ### All algorithms
 """
 
+LEARNER = """\
+## `learner`
+
+`learner.name` says how clients learn; `policy-optimisation` if nothing is said.
+
+### All learners
+"""
+
 WORLD = """\
 ## `world`
 
@@ -112,25 +122,37 @@ chosen link has is a mistake.
 
 """
 
+UPLOAD = """\
+## `upload`
+
+What is done to an update before it leaves the client: see
+[aggregation](aggregation.md#the-clients-chain). The settings of the links stand beside their names,
+as those of `aggregation` do.
+
+"""
+
 _TYPES = {int: "whole number", float: "number", bool: "true or false", str: "string"}
 
 
 def page() -> str:
     """The whole page."""
     hints = typing.get_type_hints(config.Config)
-    top, shared = (dataclasses.fields(cls) for cls in (config.TopLevel, Algorithm))
-    named = {"algorithm", "world", "selection", "aggregation"}
+    top = dataclasses.fields(config.TopLevel)
+    named = {"algorithm", "learner", "world", "selection", "aggregation", "upload"}
     groups = [name for name in hints if name not in named | _names(top)]
     parts = [INTRODUCTION, _section("Top level", config.TopLevel, "")]
     parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
-    parts += [ALGORITHM, _table(shared, Algorithm, "algorithm.")]
-    parts += [_named(ALGORITHMS[name], "algorithm.", _names(shared)) for name in ALGORITHMS]
+    parts += [LEARNER, *_with_base(LEARNERS, Learner, "learner.")]
+    parts += [ALGORITHM, *_with_base(ALGORITHMS, Algorithm, "algorithm.")]
     parts.append(WORLD.replace("{parameters}", _parameters(distortions(1))))
     parts += [_named(WORLDS[name], "world.", {"differences"}) + _world(name) for name in WORLDS]
     parts += [SELECTION, *_all_named(SELECTORS, "selection.")]
     parts.append(AGGREGATION + _table(dataclasses.fields(LinkNames), LinkNames, "aggregation."))
     for registry in (REDUCERS, TRANSFORMS, STEPS):
         parts += _all_named(registry, "aggregation.", f"{registry.kind} ")
+    names = upload.LinkNames
+    parts.append(UPLOAD + _table(dataclasses.fields(names), names, "upload."))
+    parts += _all_named(UPLOADS, "upload.", f"{UPLOADS.kind} ")
     return "\n".join(parts)
 
 
@@ -142,6 +164,13 @@ def _section(title: str, group: type, prefix: str) -> str:
     about = (group.__doc__ or "").strip() if prefix else ""
     text = f"{about}\n\n" if about else ""
     return f"## {title}\n\n{text}{_table(dataclasses.fields(group), group, prefix)}"
+
+
+def _with_base(registry: Registry, base: type, prefix: str) -> list[str]:
+    """The settings that all have, and those of each."""
+    shared = dataclasses.fields(base)
+    own = [_named(registry[name], prefix, _names(shared)) for name in registry]
+    return [_table(shared, base, prefix), *own]
 
 
 def _all_named(registry: Registry, prefix: str, kind: str = "") -> list[str]:

@@ -25,7 +25,14 @@ if len(cores()) == 1:
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
-    from fedkl.algorithms import Algorithm, register_algorithm
+    from fedkl.algorithms import (
+        Algorithm,
+        register_algorithm,
+        register_distance,
+        register_schedule,
+    )
+    from fedkl.clients import Learner, register_learner
+    from fedkl.clients.upload import Upload, register_upload
     from fedkl.config.config import Config, preset
     from fedkl.core.errors import StalledError, UserError
     from fedkl.core.settings import setting
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from fedkl.server.loop import Federation
     from fedkl.server.records import Record
     from fedkl.server.selection import Pool, Selector, register_selector
+    from fedkl.server.setup import local_engine
     from fedkl.training.api import resume, train
     from fedkl.training.callbacks import Callback
     from fedkl.training.records import records
@@ -66,6 +74,7 @@ _HOMES = {
     "Continuous": "fedkl.worlds",
     "Discrete": "fedkl.worlds",
     "Federation": "fedkl.server.loop",
+    "Learner": "fedkl.clients",
     "Policy": "fedkl.policies",
     "Pool": "fedkl.server.selection",
     "Record": "fedkl.server.records",
@@ -77,17 +86,23 @@ _HOMES = {
     "Step": "fedkl.server.aggregation",
     "Transform": "fedkl.server.aggregation",
     "Transition": "fedkl.worlds",
+    "Upload": "fedkl.clients.upload",
     "UserError": "fedkl.core.errors",
     "Parameter": "fedkl.worlds",
     "World": "fedkl.worlds",
     "load": "fedkl.policies",
+    "local_engine": "fedkl.server.setup",
     "preset": "fedkl.config.config",
     "records": "fedkl.training.records",
     "register_algorithm": "fedkl.algorithms",
+    "register_distance": "fedkl.algorithms",
+    "register_learner": "fedkl.clients",
     "register_reducer": "fedkl.server.aggregation",
+    "register_schedule": "fedkl.algorithms",
     "register_selector": "fedkl.server.selection",
     "register_step": "fedkl.server.aggregation",
     "register_transform": "fedkl.server.aggregation",
+    "register_upload": "fedkl.clients.upload",
     "register_world": "fedkl.worlds",
     "resume": "fedkl.training.api",
     "setting": "fedkl.core.settings",
@@ -103,6 +118,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "Federation",
+    "Learner",
     "Parameter",
     "Policy",
     "Pool",
@@ -115,16 +131,22 @@ __all__ = [
     "Step",
     "Transform",
     "Transition",
+    "Upload",
     "UserError",
     "World",
     "load",
+    "local_engine",
     "preset",
     "records",
     "register_algorithm",
+    "register_distance",
+    "register_learner",
     "register_reducer",
+    "register_schedule",
     "register_selector",
     "register_step",
     "register_transform",
+    "register_upload",
     "register_world",
     "resume",
     "setting",
