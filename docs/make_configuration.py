@@ -139,7 +139,7 @@ def page() -> str:
     hints = typing.get_type_hints(config.Config)
     top = dataclasses.fields(config.TopLevel)
     named = {"algorithm", "learner", "world", "selection", "aggregation", "upload"}
-    groups = [name for name in hints if name not in named | _names(top)]
+    groups = [name for name in hints if name not in named | _names(top) | {"pretrained"}]
     parts = [INTRODUCTION, _section("Top level", config.TopLevel, "")]
     parts += [_section(f"`{name}`", hints[name], f"{name}.") for name in groups]
     parts += [LEARNER, *_with_base(LEARNERS, Learner, "learner.")]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fedkl.clients import Learner, register_learner
     from fedkl.clients.upload import Upload, register_upload
     from fedkl.config.config import Config, preset
+    from fedkl.config.one_client import only_client
     from fedkl.core.errors import StalledError, UserError
     from fedkl.core.settings import setting
     from fedkl.policies import Policy, load
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from fedkl.server.setup import local_engine
     from fedkl.training.api import resume, train
     from fedkl.training.callbacks import Callback
+    from fedkl.training.pretrained import start_from
     from fedkl.training.records import records
     from fedkl.worlds import (
         Continuous,
@@ -92,6 +94,7 @@ _HOMES = {
     "World": "fedkl.worlds",
     "load": "fedkl.policies",
     "local_engine": "fedkl.server.setup",
+    "only_client": "fedkl.config.one_client",
     "preset": "fedkl.config.config",
     "records": "fedkl.training.records",
     "register_algorithm": "fedkl.algorithms",
@@ -106,6 +109,7 @@ _HOMES = {
     "register_world": "fedkl.worlds",
     "resume": "fedkl.training.api",
     "setting": "fedkl.core.settings",
+    "start_from": "fedkl.training.pretrained",
     "train": "fedkl.training.api",
 }
 
@@ -136,6 +140,7 @@ __all__ = [
     "World",
     "load",
     "local_engine",
+    "only_client",
     "preset",
     "records",
     "register_algorithm",
@@ -150,6 +155,7 @@ __all__ = [
     "register_world",
     "resume",
     "setting",
+    "start_from",
     "train",
 ]
 

@@ -48,6 +48,19 @@ def test_training_prints_a_line_a_round_and_leaves_a_run_directory(trained):
     assert result.stderr == ""
 
 
+def test_a_run_starts_from_the_policy_of_another(trained, tmp_path, monkeypatch, capsys):
+    path, _ = trained
+    monkeypatch.chdir(tmp_path)
+    started = ["--algorithm", "fedavg", "--from", path, "--rounds", 1]
+    code, _, err = call(capsys, "train", "probe-point", *started, *TINY)
+    assert (code, err) == (0, "")
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.startswith("probe-point-from-run-fedavg-")
+    assert len([*(run / "start").iterdir()]) == 1
+    assert call(capsys, "check", run)[1] == f"{run}: all is well, 1 round\n"
+    assert call(capsys, "resume", run)[0] == 0
+
+
 def test_evaluation_prints_json_for_machines_and_words_for_people(trained, capsys):
     path, _ = trained
     code, out, _ = call(capsys, "evaluate", path, "--episodes", 3, "--deterministic", "--json")
@@ -187,6 +200,8 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
             ],
             "settings were chosen on seeds 5, 6 (tuned_on), which cannot judge them",
         ),
+        (["train", "demo", "--from", "gone"], "gone does not exist"),
+        (["train", "demo", "--from-round", "2"], "--from-round needs --from RUN"),
         (["train", "demo", "--seed", "-1"], "seed must be at least 0, not -1"),
         (["resume", ".", "--until", "0"], "--until must be at least 1, not 0"),
         (

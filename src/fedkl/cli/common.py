@@ -27,6 +27,7 @@ def add_new_run(parser: ArgumentParser) -> None:
     """Add the options that say what a new run is called, and what is written beside it."""
     add_algorithm(parser)
     add_seed(parser)
+    add_start(parser)
     parser.add_argument(
         "--run",
         type=Path,
@@ -34,6 +35,23 @@ def add_new_run(parser: ArgumentParser) -> None:
         help="where the run is kept; default: runs/PRESET-ALGORITHM-seedS, with what --set changes",
     )
     add_tensorboard(parser)
+
+
+def add_start(parser: ArgumentParser) -> None:
+    """Add the options that say what a run starts from."""
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=Path,
+        metavar="RUN",
+        help="start from the policy of this run, which may be of another algorithm, other clients "
+        "or another world of the same sizes; default: a new policy",
+    )
+    parser.add_argument(
+        "--from-round",
+        metavar="R",
+        help="which of its rounds, of those that it keeps: a number, or best; default: its newest",
+    )
 
 
 def add_algorithm(parser: ArgumentParser) -> None:
@@ -203,6 +221,24 @@ def settings_of(options: Namespace) -> dict[str, Any]:
     return settings
 
 
+def started(options: Namespace, chosen: Config) -> Config:
+    """Let a config start from the run that --from gives, if it does.
+
+    Raises:
+        UserError: there is no such run or round, or it does not fit.
+    """
+    from fedkl.cli import console
+    from fedkl.training.pretrained import start_from
+
+    if options.start is None:
+        if options.from_round is not None:
+            raise UserError("--from-round needs --from RUN: it is a round of that run")
+        return chosen
+    given = options.from_round
+    round = int(given) if given is not None and given.isdecimal() else given
+    return start_from(chosen, options.start, round, warn=console.warn)
+
+
 def run_named(options: Namespace, chosen: Config) -> Path:
     """Name the directory of a run that is given none: the name says what is trained.
 
@@ -214,6 +250,10 @@ def run_named(options: Namespace, chosen: Config) -> Path:
     settings = settings_of(options)
     if "world.name" in settings:
         base = f"{chosen.world.name}-from-{base}"
+    if getattr(options, "client", None) is not None:
+        base = f"{base}-client{options.client}"
+    if options.start is not None:
+        base = f"{base}-from-{options.start.resolve().name}"
     own = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
     name = folder_name(base, chosen.algorithm.name, *described(own))
     return Path("runs") / f"{name}-seed{chosen.seed}"

@@ -104,14 +104,15 @@ def _federation(options: argparse.Namespace) -> Federation:
 def _config(run: RunDirectory, options: argparse.Namespace) -> Config:
     from fedkl.config.config import from_mapping
     from fedkl.heterogeneity import check_basis
+    from fedkl.training.plugin_consent import of_run
 
     mapping = run.config()
-    config = from_mapping(mapping)
+    config = of_run(run)
     check_basis(config.federation.sharing())  # before rounds are trained again
     if options.trajectories is None:
         return config
     given = mapping.get("heterogeneity", {}) | {"trajectories": options.trajectories}
-    return from_mapping(mapping | {"heterogeneity": given})
+    return from_mapping(mapping | {"heterogeneity": given}, config.pretrained)
 
 
 def _show(found: list[LevelRecord], title: str) -> None:

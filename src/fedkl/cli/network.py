@@ -63,6 +63,14 @@ def check_servable(serving: ServeSettings, chosen: Config) -> None:
         raise UserError(
             "evaluation.averaging must be false over a network: no client is sent another's policy"
         )
+    _, client = chosen.first_states
+    kept = (client.critic, client.observations, client.rewards, client.personal)
+    if chosen.start_from and any(part is not None for part in kept):
+        raise UserError(
+            "clients over a network keep their own parts and are sent none of another run: with "
+            "--from, federation.critic and the statistics must be federated, and "
+            "federation.personal none"
+        )
     if serving.local:
         if serving.port:
             checks.check_port(serving.host, serving.port)

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
 
     compilation.enable_cache()
     serving = _serving(options)
-    chosen = _config(options)
+    chosen = common.started(options, _config(options))
     options.run = options.run or common.run_named(options, chosen)
     network.check_servable(serving, chosen)
     watched = network.Watched()

@@ -178,14 +178,29 @@ class Trained(NamedTuple):
     """Of each iteration (`kl_local`, `distance_global`, `guarded`), and the last coefficients."""
 
 
-def first_states(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
-    """The model and every client's state before the first round, as NumPy arrays."""
-    return jax.device_get(_first_states(task, sharing, key))
+Networks = tuple[Policy, MLP | None]
+"""A policy and its critic, if the learner has one."""
+
+
+def first_states(
+    task: Task, sharing: Sharing, key: PRNGKeyArray, networks: Networks | None = None
+) -> tuple[Model, ClientState]:
+    """The model and every client's state before the first round, as NumPy arrays.
+
+    Args:
+        task: with the world, algorithm and settings.
+        sharing: says who keeps which part.
+        key: of new networks.
+        networks: those to start from; None: new ones.
+    """
+    return jax.device_get(_first_states(task, sharing, key, networks))
 
 
 @partial(jax.jit, static_argnames="sharing")
-def _first_states(task: Task, sharing: Sharing, key: PRNGKeyArray) -> tuple[Model, ClientState]:
-    policy, critic = task.learner.networks(task.world, task.critic, key)
+def _first_states(
+    task: Task, sharing: Sharing, key: PRNGKeyArray, networks: Networks | None
+) -> tuple[Model, ClientState]:
+    policy, critic = networks or task.learner.networks(task.world, task.critic, key)
     own_critic = None
     if critic is not None:
         own_critic = CriticState(critic, critics.optimiser(task.critic).init(critic))

@@ -47,6 +47,7 @@ def check(config: Config) -> None:
             f"evaluation.clients must be at most federation.clients ({n}), "
             f"not {config.evaluation.clients}"
         )
+    _check_evaluated(config)
     if config.critic.sees_time and config.learner.bootstrap_truncation:
         raise UserError(
             "critic.sees_time needs learner.bootstrap_truncation = false: a critic that knows the "
@@ -85,6 +86,20 @@ def check(config: Config) -> None:
         raise UserError(
             f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
             f"exchange models, and this algorithm shares more than a model through the server"
+        )
+
+
+def _check_evaluated(config: Config) -> None:
+    """Refuse to evaluate clients that there are not, or in two ways at once."""
+    only, n = config.evaluation.only, config.federation.clients
+    if len({*only}) < len(only) or not all(client < n for client in only):
+        raise UserError(
+            f"evaluation.only must name different clients from 0 to {n - 1}, not {[*only]}"
+        )
+    if only and config.evaluation.clients:
+        raise UserError(
+            f"evaluation.clients must be 0 where evaluation.only names clients, not "
+            f"{config.evaluation.clients}"
         )
 
 

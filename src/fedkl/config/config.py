@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.upload import UploadChain, build_upload
 from fedkl.config import presets
 from fedkl.config.checks import check
+from fedkl.config.pretrained import Pretrained
 from fedkl.core import settings
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
@@ -78,6 +79,11 @@ class TopLevel:
     tuned_on: tuple[int, ...] = setting(
         (), "seeds that settings were chosen on; a comparison refuses them", low=0, high=2**31 - 1
     )
+    start_from: str = setting(
+        "",
+        "checksum of the policy of another run that this one starts from (`fedkl train --from "
+        "RUN`), which is in its `start/`; empty: a new policy",
+    )
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ class Config:
     world_seed: int
     plugins: tuple[str, ...]
     tuned_on: tuple[int, ...]
+    start_from: str
     federation: FederationSettings
     learner: Learner
     critic: CriticSettings
@@ -100,6 +107,8 @@ class Config:
     evaluation: EvaluationSettings
     checkpoint: CheckpointSettings
     heterogeneity: HeterogeneitySettings
+    pretrained: Pretrained | None = field(default=None, compare=False, repr=False)
+    """What `start_from` is the checksum of."""
 
     @property
     def seed_of_worlds(self) -> int:
@@ -110,6 +119,8 @@ class Config:
         """The config as TOML can hold it; `from_mapping` reads it back."""
         top = TopLevel(**{f.name: getattr(self, f.name) for f in fields(TopLevel)})
         result = settings.as_mapping(top)
+        if not self.start_from:  # so that a run that starts anew has the config that it always had
+            del result["start_from"]
         for name in ("world", "algorithm", "selection"):
             group = getattr(self, name)
             result[name] = {"name": group.name} | settings.as_mapping(group)
@@ -150,8 +161,10 @@ class Config:
     @cached_property
     def first_states(self) -> tuple[Model, ClientState]:
         """The model and every client's state before the first round."""
-        key = key_for(self.seed, Purpose.MODEL)
-        return first_states(self.task, self.federation.sharing(), key)
+        key, sharing = key_for(self.seed, Purpose.MODEL), self.federation.sharing()
+        if self.pretrained is not None:
+            return self.pretrained.first_states(self.task, sharing, key, self.preset)
+        return first_states(self.task, sharing, key)
 
     def clients(self) -> dict[str, np.ndarray]:
         """Return the parameters that clients differ in, or that the config names.
@@ -176,8 +189,12 @@ class Config:
         return {name: x for name, x in rows.items() if name in named or (x != x[:1]).any()}
 
 
-def from_mapping(values: Mapping[str, Any]) -> Config:
+def from_mapping(values: Mapping[str, Any], pretrained: Pretrained | None = None) -> Config:
     """Check a mapping, as read from TOML, and make a config of it.
+
+    Args:
+        values: the mapping.
+        pretrained: what its `start_from` is the checksum of.
 
     Raises:
         UserError: names the field and what is allowed.
@@ -199,7 +216,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     parts |= {name: _build(name, values.get(name, {})) for name in _NAMED}
     parts["aggregation"] = build_aggregation(values.get("aggregation", {}))
     parts["upload"] = build_upload(values.get("upload", {}))
-    config = Config(**vars(top), **parts)
+    config = Config(**vars(top), **parts, pretrained=pretrained)
     check(config)
     return config
 

@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 
 from fedkl.config.config import Config, from_mapping
+from fedkl.config.pretrained import Pretrained
 from fedkl.core.errors import STALLED, StalledError, UserError
 from fedkl.core.processes import take_cores
 from fedkl.core.text import one_line
@@ -55,6 +56,8 @@ class Order(NamedTuple):
     """The driver's."""
     until: int | None
     """The round after which to stop; None: the last one."""
+    pretrained: Pretrained | None = None
+    """What it starts from."""
 
 
 class State(NamedTuple):
@@ -104,7 +107,8 @@ def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
     try:
         require_versions(order.versions)
         plugins = install_plugins(order.plugins)
-        with Federation(from_mapping(order.mapping | {"plugins": plugins})) as federation:
+        config = from_mapping(order.mapping | {"plugins": plugins}, order.pretrained)
+        with Federation(config) as federation:
             _restore(federation, state)
             for record in federation:
                 snapshot = federation.save()
@@ -305,7 +309,8 @@ class Task:
 
     def _train(self, log: TextIO) -> None:
         config = of_run(self._run)
-        order = Order(config.mapping(), read_plugins(config.plugins), versions(), self._until)
+        plugins = read_plugins(config.plugins)
+        order = Order(config.mapping(), plugins, versions(), self._until, config.pretrained)
         federation = OnCluster(order, config, self._cpus, log, self._stop)
         rounds = config.federation.rounds
         until = rounds if self._until is None else self._until

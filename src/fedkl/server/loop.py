@@ -83,6 +83,11 @@ class Federation:
         """
         if not hasattr(config, "federation"):
             raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+        if config.start_from and config.pretrained is None:
+            raise UserError(
+                "start_from is the checksum of a policy that is not here: say which run to start "
+                "from with --from RUN (in Python fedkl.start_from)"
+            )
         require_address_space()
         # As the commands do: what was compiled before is not compiled again.
         compilation.enable_cache()
@@ -273,6 +278,8 @@ class Federation:
 
         They are the same in every round, so that a curve compares like with like.
         """
+        if only := self.config.evaluation.only:
+            return sorted(only)
         number, everybody = self.config.evaluation.clients, self.config.federation.clients
         if not 0 < number < everybody:
             return None

@@ -153,6 +153,9 @@ class EvaluationSettings:
         "evaluate on so many clients, the same in every round, drawn by the seed; 0: on all",
         low=0,
     )
+    only: tuple[int, ...] = setting(
+        (), "evaluate on these clients, and no others; empty: as `clients` says", low=0
+    )
     averaging: bool = setting(
         False,
         "also evaluate the policy of each client that was averaged and the mixture of these "

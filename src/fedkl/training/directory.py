@@ -61,6 +61,8 @@ _CLIENTS = "clients.csv"
 _SUMMARY = "summary.json"
 _LARGEST = 2**22
 """Bytes of a summary; more would be no accident."""
+START = "start"
+"""Holds what a run has taken from another one, if it started from a policy."""
 SERVING = "serving.toml"
 """Says how a run is served to clients in a network, and that it is."""
 
@@ -119,7 +121,8 @@ class RunDirectory:
         Args:
             path: a directory that does not exist or is empty.
             config: what TOML can hold.
-            serve: writes what makes it a run that is served; None: it is trained on this machine.
+            serve: writes what is to be there before the config: how the run is served, and what
+                it starts from.
 
         Raises:
             UserError: something is there already, or it could not be written.
@@ -389,7 +392,7 @@ class RunDirectory:
         if _CONFIG in names:
             raise UserError(f"{self.path} holds a run already; go on with it by {command}")
         # Without a config these are what a process left that died when it made the run.
-        if any(name not in (LOCK, SERVING) and not files.is_temporary(name) for name in names):
+        if not all(map(files.is_temporary, names - {LOCK, SERVING, START})):
             raise UserError(
                 f"{self.path} is not empty; give a new directory for a new run "
                 f"(a run that exists goes on with {command})"

@@ -20,7 +20,7 @@ from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import utc
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
-from fedkl.training import plugin_consent, spaces
+from fedkl.training import plugin_consent, pretrained, spaces
 from fedkl.training.directory import RunDirectory
 from fedkl.training.metrics import MetricsLog, content_digest
 from fedkl.training.missing import require_checkpoints, say_lost_best, say_missing_best
@@ -66,7 +66,14 @@ def creating(
 ) -> Iterator[RunDirectory]:
     """Make a run directory for `config`, and hold it inside the block (`RunDirectory.creating`)."""
     plugin_consent.remember(config.mapping())
-    with RunDirectory.creating(path, config.mapping(), serve) as run:
+
+    def write_first(path: Path) -> None:
+        if config.pretrained is not None:
+            pretrained.write(config.pretrained, path)
+        if serve is not None:
+            serve(path)
+
+    with RunDirectory.creating(path, config.mapping(), write_first) as run:
         _write_world(run, config)
         yield run
 
@@ -88,7 +95,7 @@ def config_of(run: RunDirectory, rounds: int | None = None) -> Config:
     if rounds is None:
         return config
     _require_length(run, rounds, run.metrics.count())
-    return from_mapping(_with_rounds(run.config(), rounds))
+    return from_mapping(_with_rounds(run.config(), rounds), config.pretrained)
 
 
 def _require_length(run: RunDirectory, rounds: int, logged: int) -> None:

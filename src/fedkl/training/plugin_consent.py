@@ -21,6 +21,7 @@ from fedkl.config.presets import strings
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import sha256_of
 from fedkl.io import files, strict_toml, user_folders
+from fedkl.training import pretrained
 from fedkl.training.directory import SERVING, RunDirectory
 
 _FILE = "trusted-plugins"
@@ -175,7 +176,7 @@ def of_run(run: RunDirectory) -> Config:
     """
     values = run.config()
     require(values, run.path)
-    return from_mapping(values)
+    return from_mapping(values, pretrained.of_run(run, values))
 
 
 class UnknownCodeError(UserError):

@@ -15,10 +15,10 @@ from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.io import files
 from fedkl.io.locks import holder
-from fedkl.training import checkpoint_files, plugin_consent, spaces
+from fedkl.training import checkpoint_files, plugin_consent, pretrained, spaces
 from fedkl.training.checkpoint_files import DamagedError, File, GoneError
 from fedkl.training.checkpoints import require_finite
-from fedkl.training.directory import RunDirectory, as_csv
+from fedkl.training.directory import START, RunDirectory, as_csv
 from fedkl.training.missing import require_checkpoints, say_missing_best
 from fedkl.training.origin import Origin, decode, listed
 from fedkl.training.plugin_consent import UnknownCodeError
@@ -39,11 +39,12 @@ _OURS = {
     "returns",
     "serving.toml",
     "spaces.json",
+    "start",
     "summary.json",
     "tensorboard",
     "worker.log",
 }
-_FOLDERS = ("best", "checkpoints", "returns")
+_FOLDERS = ("best", "checkpoints", "returns", "start")
 _SERVED = "flower"
 _OF_SERVED = re.compile(
     r"(superlink|superexec)\.log|status\.json"
@@ -134,6 +135,7 @@ def _check(run: RunDirectory) -> list[Finding]:
     findings += _summary(run, now)
     findings += _returns(run)
     findings += _clients(run, config)
+    findings += _start(run, mapping)
     findings += _spaces(run, config)
     return findings
 
@@ -372,6 +374,17 @@ def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
             f"{path} is not what the config says of the clients",
             "remove it: it is written again when the run goes on",
         )
+
+
+def _start(run: RunDirectory, mapping: Mapping[str, Any] | None) -> Iterator[Finding]:
+    try:
+        found = pretrained.of_run(run, mapping or {})
+    except UserError as error:
+        yield Finding(str(error), "put back a copy: the run is not resumed without it")
+        return
+    if mapping is not None and found is None and (run.path / START).exists():
+        what = f"{run.path / START} is of no use: config.toml names no policy to start from"
+        yield Finding(what, "move it elsewhere, or put `start_from` back")
 
 
 def _spaces(run: RunDirectory, config: Config | None) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ import jax
 from fedkl.clients.records import ClientState, Model
 from fedkl.clients.work import Work
 from fedkl.config.config import from_mapping
+from fedkl.config.pretrained import Pretrained
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin, module_of
 from fedkl.core.processes import take_cores
@@ -127,6 +128,8 @@ class ActorSetup(NamedTuple):
     """Number of clients that are trained in one vmapped call."""
     versions: dict[str, str]
     """Versions of the driver's packages."""
+    pretrained: Pretrained | None = None
+    """What the run starts from."""
 
 
 class Part(NamedTuple):
@@ -189,7 +192,7 @@ class ClientsActor:
         take_cores(cpus)
         compilation.enable_cache()
         plugins = install_plugins(setup.plugins)
-        config = from_mapping(setup.mapping | {"plugins": plugins})
+        config = from_mapping(setup.mapping | {"plugins": plugins}, setup.pretrained)
         task = config.task
         self._site: Site | InSharedWorld
         if isinstance(config.world, SharedWorld):

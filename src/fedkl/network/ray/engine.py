@@ -49,7 +49,8 @@ class Ray(Rows):
         self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
         self._at_once = trained_at_once(config, on_cpu=True)
         plugins, here = read_plugins(config.plugins), JaxSettings.current()
-        setup = ActorSetup(config.mapping(), plugins, here, self._at_once, versions())
+        mapping, taken = config.mapping(), config.pretrained
+        setup = ActorSetup(mapping, plugins, here, self._at_once, versions(), taken)
         size = PoolSize(number=1, cpus=actors) if self._shared else PoolSize(number=actors, cpus=1)
         self._actors = ActorPool(setup, size, patience, time.monotonic)
 
