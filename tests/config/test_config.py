@@ -90,6 +90,20 @@ def test_runs_of_different_seeds_can_have_the_same_worlds():
     assert not np.array_equal(*offsets[0])
 
 
+@pytest.mark.parametrize("name", ["reacher-dynamics", "cartpole-gravity", "figure-eight"])
+def test_one_population_is_the_same_whatever_is_learnt_and_by_which_seed(name):
+    some, others = (
+        fedkl.preset(name, algorithm, seed, {"world_seed": 7})
+        for algorithm, seed in (("fedkl", 1), ("fedavg", 2))
+    )
+    ours, theirs = some.clients(), others.clients()
+    assert ours.keys() == theirs.keys()
+    assert all(ours[word].tobytes() == theirs[word].tobytes() for word in ours)
+    assert some.seed_of_worlds == others.seed_of_worlds == 7
+    weights = [config.first_states[0].policy.network.weights[0] for config in (some, others)]
+    assert not np.array_equal(*weights)
+
+
 def test_the_authors_variant_differs_where_their_code_did():
     c = fedkl.preset("reacher-dynamics-authors")
     assert not c.learner.guard

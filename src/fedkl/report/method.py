@@ -131,6 +131,7 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
                 "seed. Differences resample each algorithm independently. The best algorithm is "
                 "named after looking, and no correction is made for comparing several.",
             ),
+            *_clients(groups),
             (
                 "Probability of improvement",
                 "The share of pairs (a run of one, a run of the other) in which the first ends "
@@ -152,3 +153,28 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
         )
     )
     return entries
+
+
+def _clients(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """Say whether clients were the same in all seeds, as far as runs have tables of them."""
+    tables = [
+        [path.read_bytes() for run in group.counted if (path := run.path / "clients.csv").is_file()]
+        for group in groups
+    ]
+    tables = [table for table in tables if len(table) > 1]
+    if not tables:
+        return []
+    same = [len({*table}) == 1 for table in tables]
+    if all(same):
+        text = (
+            "The same in all seeds: an interval is of training on this population, and says "
+            "nothing of others."
+        )
+    elif not any(same):
+        text = (
+            "Drawn anew for each seed: an interval has in it how populations differ (world_seed "
+            "gives all seeds the same)."
+        )
+    else:
+        text = "The same in all seeds of some algorithms, and drawn anew for each seed of others."
+    return [("Clients", text)]
