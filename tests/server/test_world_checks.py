@@ -40,6 +40,7 @@ def odd(tmp_path):
         file.write_text(WORLD.format(kind=kind, **SOUND | mistake))
         few = {"federation.clients": 4, "federation.clients_per_round": 2, "federation.rounds": 1}
         short = {"learner.iterations": 1, "learner.steps": 8, "learner.epochs": 1}
+        short |= {"learner.minibatch": 8, "critic.minibatch": 8}
         name = {"world.name": f"odd-{kind}"}
         return fedkl.preset("probe-point", set=few | short | name, plugins=[file])
 

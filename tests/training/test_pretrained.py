@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import call
 from finished_runs import SMALLEST
 
 import fedkl
+from fedkl.cli import compare as compare_command
 from fedkl.config.pretrained import TAKEN
 from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.server.loop import Federation
@@ -255,6 +257,36 @@ def test_a_run_without_a_finished_round_cannot_be_started_from(tmp_path):
     run = lifecycle.create(config(), tmp_path / "run")
     with pytest.raises(fedkl.UserError, match="has no finished round to start from yet"):
         fedkl.start_from(config(), run.path)
+
+
+def test_every_run_of_a_comparison_starts_from_it(tmp_path, averaged, capsys, monkeypatch):
+    monkeypatch.setattr(compare_command, "_run_remaining", lambda path, place, options: None)
+    five = {key: value for key, value in SMALLEST.items() if not key.startswith("world.")}
+    settings = [f"{key}={value}" for key, value in (five | {"critic.minibatch": 16}).items()]
+    code, _, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 2,
+        "--references", "alone", "--from", averaged.path, "--run", tmp_path / "several",
+        "--set", *settings,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    runs = [run for run in (tmp_path / "several").iterdir() if run.is_dir()]
+    assert len(runs) == 6
+    given = newest(averaged).arrays["model.policy.log_std"]
+    for run in runs:
+        model, client = of_run(RunDirectory.open(run)).first_states
+        policy = model.policy if client.personal is None else client.personal
+        np.testing.assert_array_equal(policy.log_std, given)
+
+
+def test_a_config_that_starts_somewhere_cannot_be_tuned_from_nothing(tmp_path, averaged, capsys):
+    run = lifecycle.create(fedkl.start_from(config(), averaged.path), tmp_path / "run")
+    code, _, err = call(
+        capsys, "tune", run.path / "config.toml", "--algorithm", "fedkl", "--seeds", 1,
+        "--grid", "learner.d_local=0.1,0.2", "--run", tmp_path / "tuned",
+    )  # fmt: skip
+    assert code == 2
+    assert "starts from a policy of another run (start_from), which is not here" in err
+    assert not (tmp_path / "tuned").exists()
 
 
 def test_one_client_is_fine_tuned_from_the_policy_of_all(tmp_path, averaged):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +238,15 @@ def started(options: Namespace, chosen: Config) -> Config:
     given = options.from_round
     round = int(given) if given is not None and given.isdecimal() else given
     return start_from(chosen, options.start, round, warn=console.warn)
+
+
+def warn_of_doubts(configs: Iterable[Config]) -> None:
+    """Warn of settings that can hardly be meant, of each once."""
+    from fedkl.cli import console
+    from fedkl.config.checks import doubts
+
+    for doubt in dict.fromkeys(doubt for config in configs for doubt in doubts(config)):
+        console.warn(doubt)
 
 
 def run_named(options: Namespace, chosen: Config) -> Path:

@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one place); without a NAME both, with FedAvg's local training and as many steps; default: "
         "no reference",
     )
+    common.add_start(parser)
     common.add_several(parser, first_seed=0)
     common.add_formats(parser)
     parser.set_defaults(trains=True)
@@ -70,6 +71,9 @@ def run(options: argparse.Namespace) -> None:
     )
 
     def configure(algorithm: str, seed: int, varied: Mapping[str, Any]) -> Config:
+        return common.started(options, unstarted(algorithm, seed, varied))
+
+    def unstarted(algorithm: str, seed: int, varied: Mapping[str, Any]) -> Config:
         chosen = settings | dict(varied)
         if algorithm not in plan.references:
             return config.preset(options.preset, algorithm, seed, chosen, options.plugin)
@@ -80,6 +84,8 @@ def run(options: argparse.Namespace) -> None:
         return compare.MAKE[algorithm](base)
 
     with cluster.place(options) as place:
+        cells = plan.cells().values()
+        common.warn_of_doubts(configure(name, seeds[0], varied) for name, varied in cells)
         compare.create(options.run, plan, configure)
         for algorithm, keys in plan.lacks.items():
             has_no, joined = "has no", ", no ".join(keys)

@@ -58,6 +58,7 @@ def run(options: argparse.Namespace) -> None:
     chosen = common.started(options, _config(options))
     options.run = options.run or common.run_named(options, chosen)
     network.check_servable(serving, chosen)
+    common.warn_of_doubts([chosen])
     watched = network.Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # What cannot work is refused before anything is written.

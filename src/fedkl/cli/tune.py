@@ -69,6 +69,7 @@ def run(options: argparse.Namespace) -> None:
         candidates=tuple(candidates),
     )
     with cluster.place(options) as place:
+        common.warn_of_doubts(configure(candidate, seeds[0]) for candidate in candidates)
         tune.create(options.run, plan, configure)
         _run_remaining(options.run, place, options)
 

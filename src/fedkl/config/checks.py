@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from fedkl.core.errors import UserError
 from fedkl.heterogeneity import check_basis
-from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE
+from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE, LearnerSettings
+from fedkl.learning.trajectories import samples_in
 from fedkl.server.aggregation import Grouped, build_aggregation
 from fedkl.server.selection.selectors import Measured
 from fedkl.worlds.base import SharedWorld, World
@@ -87,6 +88,50 @@ def check(config: Config) -> None:
             f"aggregation.reduce must not be grouped with {config.algorithm.name}: regions "
             f"exchange models, and this algorithm shares more than a model through the server"
         )
+
+
+def doubts(config: Config) -> list[str]:
+    """Return what works and can hardly be meant, a sentence each, to warn of."""
+    learner, world = config.learner, config.world
+    samples, horizon = samples_in(world, learner), world.horizon
+    found = []
+    sizes = {"critic.minibatch": config.critic.minibatch}
+    if isinstance(learner, LearnerSettings):
+        sizes = {"learner.minibatch": learner.minibatch, **sizes}
+        low, high = learner.ratio_bounds
+        if not low <= 1 <= high:
+            found.append(
+                f"learner.ratio_bounds = {[low, high]} leaves out 1, where every ratio starts: the "
+                "policy's objective has no gradient there"
+            )
+    for name, size in sizes.items():
+        if size > samples:
+            found.append(
+                f"{name} = {size} is more than the {samples} samples of an iteration: each epoch "
+                "is one gradient step on all of them"
+            )
+    if learner.steps < horizon:
+        most = f"learner.steps = {learner.steps} is less than an episode of {world.title} may have"
+        found.append(
+            f"{most} ({horizon}): an iteration collects one whole episode"
+            if learner.collect == "episodes"
+            else f"{most} ({horizon}): no client learns from what comes after step {learner.steps}"
+        )
+    for group in ("learner", "algorithm"):
+        for name, given in getattr(config, group).coefficients().items():
+            if not given.bounds[0] <= given.first <= given.bounds[1]:
+                found.append(f"{group}.{name} = {given.first} is outside of its own bounds")
+    if (sent := config.algorithm.observations_sent) > samples:
+        found.append(f"a client sends {sent} observations in a round, and collects {samples}")
+    if isinstance(world, HeterogeneousWorld):
+        for name, draw in world.differences.given:
+            n = config.federation.clients
+            if draw.form == "values" and len(draw.numbers) > n:
+                found.append(
+                    f"world.clients.{name} lists {len(draw.numbers)} values for {n} clients: those "
+                    "at its end are nobody's"
+                )
+    return found
 
 
 def _check_evaluated(config: Config) -> None:

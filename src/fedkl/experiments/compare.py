@@ -42,7 +42,7 @@ def create(path: Path, plan: Plan, configure: Configure) -> None:
     }
     refuse_seen_seeds(configs.values(), plan.seeds)
     mappings = {name: config.mapping() for name, config in configs.items()}
-    workers.create(path, plan, mappings)
+    workers.create(path, plan, mappings, {n: c.pretrained for n, c in configs.items()})
 
 
 def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None:

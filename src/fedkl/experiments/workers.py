@@ -18,15 +18,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TextIO
 
+from fedkl.config.pretrained import Pretrained
 from fedkl.core.errors import STALLED, UserError
 from fedkl.core.processes import cores
 from fedkl.io import files
 from fedkl.io.files import explain_os_errors
 from fedkl.io.progress import number
-from fedkl.training import binding, plugin_consent
+from fedkl.training import binding, plugin_consent, pretrained
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plans import PLANS, RunsPlan
 from fedkl.training.records import is_number
@@ -105,16 +108,22 @@ def open_log(run: Path) -> TextIO:
         return os.fdopen(files.open_to_write(path, append=True), "a", encoding="utf-8")
 
 
-def create(path: Path, plan: RunsPlan, configs: Mapping[str, Mapping[str, Any]]) -> None:
+def create(
+    path: Path,
+    plan: RunsPlan,
+    configs: Mapping[str, Mapping[str, Any]],
+    starts: Mapping[str, Pretrained | None] = MappingProxyType({}),
+) -> None:
     """Make a directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
         plan: says which runs.
         configs: the name of each run, and its config as TOML can hold it.
+        starts: what each run starts from, if not from a new policy.
 
     Raises:
-        UserError: the directory exists.
+        UserError: the directory exists, or a config starts from a policy that is not here.
     """
     with explain_os_errors("create", path):
         for file, kind in PLANS.items():
@@ -130,7 +139,14 @@ def create(path: Path, plan: RunsPlan, configs: Mapping[str, Mapping[str, Any]])
     try:
         for name, config in configs.items():
             plugin_consent.remember(config)
-            RunDirectory.create(aside / name, config)
+            start = starts.get(name)
+            if config.get("start_from") and start is None:
+                raise UserError(
+                    f"the config of {name} starts from a policy of another run (start_from), which "
+                    "is not here: leave start_from out of it"
+                )
+            write = None if start is None else partial(pretrained.write, start)
+            RunDirectory.create(aside / name, config, write)
             binding.bind(plan, aside / name)
         plan.write(aside)
         with explain_os_errors("create", path):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedkl.config.checks import doubts
 from fedkl.config.config import Config
 from fedkl.core.arguments import run_path, whole
 from fedkl.core.errors import UserError
@@ -57,6 +58,8 @@ def train(
         lifecycle.creating(config, path) as directory,
         notify(callbacks, directory) as watch,
     ):
+        for doubt in doubts(config):
+            warn(doubt)
         run_remaining(directory, watch, warn, federation)
     return directory.path
 
