@@ -84,8 +84,21 @@ class Simulator(Protocol):
     def step(self, actions: Float[np.ndarray, "n a"] | Int[np.ndarray, " n"]) -> Step:
         """Let every agent act, by a vector or by the number of a discrete action."""
 
-    def picture(self) -> Float[np.ndarray, " p"]:
-        """Return the numbers that a picture of this moment is drawn from, if any."""
+    def picture(self) -> Shaped[np.ndarray, " p"]:
+        """Return the numbers that a picture of this moment is drawn from, if any; of a moment that
+        has fewer than others zeros are added."""
+
+
+@runtime_checkable
+class Pictured(Protocol):
+    """A simulator that must know beforehand that pictures of an episode are wanted."""
+
+    def prepare_pictures(self) -> None:
+        """Get ready for `picture`, before an episode starts.
+
+        Raises:
+            UserError: there are none.
+        """
 
 
 class Outcomes(NamedTuple):

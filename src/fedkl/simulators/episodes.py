@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from fedkl.simulators.actors import Actor, Actors
-from fedkl.simulators.base import Flags, Lockstep, Seed, Simulator, step_each
+from fedkl.simulators.base import Flags, Lockstep, Pictured, Seed, Simulator, step_each
 
 
 class Job(NamedTuple):
@@ -55,7 +55,7 @@ class Columns(NamedTuple):
     """After the last step of each column."""
     after: Float[np.ndarray, "h n c o"] | None
     """The observation after a step that is truncated; None if none is."""
-    pictures: Float[np.ndarray, "f p"] | None
+    pictures: Shaped[np.ndarray, "f p"] | None
 
     def returns(self) -> Float[np.ndarray, "n c"]:
         """Return each agent's undiscounted sum of rewards in each column."""
@@ -69,6 +69,8 @@ def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
             raise ValueError(f"{len(job.actors)} actors for {simulator.agents} agents")
     columns = list(range(len(job.seeds)))
     step_all = simulators[0].step_all if isinstance(simulators[0], Lockstep) else step_each
+    if job.pictures and isinstance(simulators[0], Pictured):
+        simulators[0].prepare_pictures()
     act = Actors(job.actors, job.lengths)
     seen = [s.reset(seed, job.params) for s, seed in zip(simulators, job.seeds, strict=True)]
     rows = max(job.lengths)
@@ -121,8 +123,14 @@ def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
         mask=ends.mask,
         last_observation=last,
         after=ends.after,
-        pictures=None if pictures is None else np.stack(pictures),
+        pictures=None if pictures is None else _side_by_side(pictures),
     )
+
+
+def _side_by_side(pictures: list[Shaped[np.ndarray, " _"]]) -> Shaped[np.ndarray, "f p"]:
+    """Stack pictures, those that are shorter with zeros after them."""
+    longest = max(map(len, pictures))
+    return np.stack([np.pad(picture, (0, longest - len(picture))) for picture in pictures])
 
 
 class _Ends:

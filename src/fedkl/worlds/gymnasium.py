@@ -7,16 +7,17 @@ world is made.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from jaxtyping import PyTree, UInt8
 
 from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.plugins import loaded_plugins
 from fedkl.core.settings import setting
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.gymnasium.quantities import RAW
-from fedkl.worlds.base import Continuous, SoloWorld, register_world
+from fedkl.worlds.base import Continuous, Renderer, SoloWorld, register_world
 from fedkl.worlds.heterogeneous import TABLE
 from fedkl.worlds.parameters import INITIAL_STATE, Parameter, distortions
 from fedkl.worlds.wrapped_env import WrappedEnv, read_arguments
@@ -96,6 +97,20 @@ class Gymnasium(WrappedEnv, SoloWorld):
             own += [INITIAL_STATE] if (low < high).all() else []
         size = self.actions.size if isinstance(self.actions, Continuous) else None
         return (*own, *distortions(size))
+
+    @property
+    def frames_per_second(self) -> float:
+        """What the environment says."""
+        return self.facts.frames_per_second or super().frames_per_second
+
+    def renderer(self, params: PyTree) -> Renderer:
+        """Return a function that shows what the environment rendered."""
+        from fedkl.simulators.gymnasium.pictures import unpacked
+
+        def draw(moment: Any, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            return unpacked(moment)
+
+        return draw
 
     def simulator(self) -> Recipe:
         """Return an `Environment`."""

@@ -8,12 +8,12 @@ from math import isfinite
 from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt8
 from numpy import vdot
 
 from fedkl.core.errors import UserError
 from fedkl.simulators.base import Outcomes, Seed, Step, environment_error, step_each
-from fedkl.simulators.gymnasium import registration
+from fedkl.simulators.gymnasium import pictures, registration
 from fedkl.simulators.gymnasium.initial_state import InitialState
 from fedkl.simulators.gymnasium.physics import Physics
 from fedkl.simulators.gymnasium.quantities import Quantity
@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     parameters: dict[str, Quantity]
     unseen: tuple[str, ...] = ()
     """Parameters that wrappers rule out, because they would not see what these change."""
+    frames_per_second: float | None = None
+    """At which it wants to be shown, if it says."""
 
 
 def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
@@ -57,7 +59,13 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     unseen = initial.placed if env is not env.unwrapped else ()
     parameters = {name: found for name, found in parameters.items() if name not in unseen}
     return Facts(
-        size, actions, spec.max_episode_steps, registration.is_clean(spec), parameters, unseen
+        observation_size=size,
+        actions=actions,
+        limit=spec.max_episode_steps,
+        clean=registration.is_clean(spec),
+        parameters=parameters,
+        unseen=unseen,
+        frames_per_second=pictures.frames_per_second(env),
     )
 
 
@@ -172,9 +180,26 @@ class Environment:
                 several[c]._look(seen[c])
         return outcomes
 
-    def picture(self) -> Float[np.ndarray, " 0"]:
-        """Return nothing: there is no renderer."""
-        return np.zeros(0, np.float32)
+    def prepare_pictures(self) -> None:
+        """Become an environment that renders to an array, and stay one: it costs nothing else.
+
+        Raises:
+            UserError: it cannot.
+        """
+        if self._arguments.get("render_mode") == pictures.MODE:
+            return
+        pictures.require_frames(self._env, self._who)
+        self._arguments["render_mode"] = pictures.MODE
+        self._params = None
+        self._make(self._arguments)
+
+    def picture(self) -> UInt8[np.ndarray, " p"]:
+        """Return the frame of this moment, compressed.
+
+        Raises:
+            UserError: it cannot be rendered here.
+        """
+        return pictures.render(self._env, self._who)
 
     def _look(self, observation: Any) -> Float[np.ndarray, " o"]:
         try:

@@ -7,13 +7,15 @@ which the tests step beside it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from fedkl.worlds.base import Discrete, Transition, World, register_world
+from fedkl.worlds.base import Discrete, Renderer, Transition, World, register_world
 from fedkl.worlds.parameters import SMALL, About, Parameter, Quantity, Scalar, parameters_from
 
 TIMESTEP = 0.2
@@ -83,6 +85,8 @@ class Acrobot(World):
     observation_size: ClassVar[int] = 6
     actions: ClassVar[Discrete] = Discrete(3)
     horizon: ClassVar[int] = 500
+    frames_per_second: ClassVar[float] = 3 / TIMESTEP
+    playback: ClassVar[float] = 3.0
     parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = AcrobotParams
 
@@ -121,6 +125,25 @@ class Acrobot(World):
         arrived = height > params.goal_height
         reward = jnp.where(arrived, 0.0, -jnp.ones_like(height))
         return Transition(state, _observe(state), reward, arrived)
+
+    @property
+    def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
+        """The height that the tip must pass."""
+        from fedkl.worlds.classic.classic_renderer import GOAL
+
+        return (GOAL,)
+
+    def renderer(self, params: AcrobotParams) -> Renderer:
+        """Return a function that draws both links and the goal's height."""
+        from fedkl.worlds.classic.classic_renderer import draw_acrobot
+
+        lengths = float(params.link_length_1), float(params.link_length_2)
+
+        def draw(moment: AcrobotState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            angles = float(moment.angle_1), float(moment.angle_2)
+            return draw_acrobot(angles, lengths, float(params.goal_height))
+
+        return draw
 
 
 def _change(params: AcrobotParams, state: AcrobotState, torque: Scalar) -> AcrobotState:

@@ -11,9 +11,10 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from fedkl.worlds.base import Discrete, Transition, World, register_world
+from fedkl.worlds.base import Discrete, Renderer, Transition, World, register_world
 from fedkl.worlds.parameters import (
     INITIAL_STATE,
     SMALL,
@@ -79,6 +80,8 @@ class CartPole(World):
     observation_size: ClassVar[int] = 4
     actions: ClassVar[Discrete] = Discrete(2)
     horizon: ClassVar[int] = 500
+    frames_per_second: ClassVar[float] = 1 / TIMESTEP
+    playback: ClassVar[float] = 1.0
     parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = CartPoleParams
 
@@ -118,3 +121,13 @@ class CartPole(World):
         fallen = jnp.abs(state.angle) > ANGLE_LIMIT
         away = jnp.abs(state.position) > POSITION_LIMIT
         return Transition(state, jnp.stack(state), jnp.ones_like(state.position), fallen | away)
+
+    def renderer(self, params: CartPoleParams) -> Renderer:
+        """Return a function that draws cart and pole."""
+        from fedkl.worlds.classic.classic_renderer import draw_cartpole
+
+        def draw(moment: CartPoleState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            where = float(moment.position), float(moment.angle)
+            return draw_cartpole(*where, float(params.length), POSITION_LIMIT)
+
+        return draw

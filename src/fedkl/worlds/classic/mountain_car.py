@@ -5,14 +5,16 @@ It equals Gymnasium's MountainCarContinuous-v0, which the tests step beside it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from fedkl.simulators.spaces import Box
-from fedkl.worlds.base import Continuous, Transition, World, register_world
+from fedkl.worlds.base import Continuous, Renderer, Transition, World, register_world
 from fedkl.worlds.parameters import (
     INITIAL_STATE,
     About,
@@ -80,6 +82,7 @@ class MountainCarContinuous(World):
     actions: ClassVar[Continuous] = Continuous(1)
     actuators: ClassVar[Box] = Box((-1.0,), (1.0,), (1,))
     horizon: ClassVar[int] = 999
+    frames_per_second: ClassVar[float] = 30.0
     parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = MountainCarParams
 
@@ -110,3 +113,21 @@ class MountainCarContinuous(World):
         reward = jnp.where(arrived, GOAL_REWARD, 0.0) - 0.1 * force * force
         state = MountainCarState(position, velocity)
         return Transition(state, jnp.stack(state), reward, arrived)
+
+    @property
+    def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
+        """The goal's flag."""
+        from fedkl.worlds.classic.classic_renderer import GOAL
+
+        return (GOAL,)
+
+    def renderer(self, params: MountainCarParams) -> Renderer:
+        """Return a function that draws the car in its valley."""
+        from fedkl.worlds.classic.classic_renderer import draw_mountain_car
+
+        goal = float(params.goal_position)
+
+        def draw(moment: MountainCarState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            return draw_mountain_car(float(moment.position), goal, LEFT_WALL, RIGHT_END)
+
+        return draw

@@ -10,10 +10,11 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from fedkl.simulators.spaces import Box
-from fedkl.worlds.base import Continuous, Transition, World, register_world
+from fedkl.worlds.base import Continuous, Renderer, Transition, World, register_world
 from fedkl.worlds.parameters import SMALL, About, Parameter, Quantity, Scalar, parameters_from
 
 TIMESTEP = 0.05
@@ -68,6 +69,8 @@ class Pendulum(World):
     # Torque, as Gymnasium takes it.
     actuators: ClassVar[Box] = Box((-2.0,), (2.0,), (1,))
     horizon: ClassVar[int] = 200
+    frames_per_second: ClassVar[float] = 1 / TIMESTEP
+    playback: ClassVar[float] = 1.0
     terminates: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
     params: ClassVar[type] = PendulumParams
@@ -99,6 +102,15 @@ class Pendulum(World):
         speed = jnp.clip(speed, -params.max_speed, params.max_speed)
         state = PendulumState(state.angle + TIMESTEP * speed, speed)
         return Transition(state, _observe(state), -cost, jnp.asarray(False))
+
+    def renderer(self, params: PendulumParams) -> Renderer:
+        """Return a function that draws the pendulum."""
+        from fedkl.worlds.classic.classic_renderer import draw_pendulum
+
+        def draw(moment: PendulumState, step: int, total: float) -> UInt8[np.ndarray, "h w 3"]:
+            return draw_pendulum(float(moment.angle), float(params.length))
+
+        return draw
 
 
 def _observe(state: PendulumState) -> Float[Array, " 3"]:
