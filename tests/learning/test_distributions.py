@@ -179,3 +179,18 @@ def test_safe_sqrt_is_the_root_with_gradient_zero_at_zero():
     x = jnp.array([4.0, 0.25, 0.0, 1e-9, -1e-9])
     np.testing.assert_allclose(safe_sqrt(x), [2, 0.5, 0, 0, 0])
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(safe_sqrt)))(x), [0.25, 1, 0, 0, 0])
+
+
+def test_entropies_agree_with_scipy_and_with_numbers_by_hand(numbers):
+    log_std = np.float32([0.3, -1.2])
+    found = Gaussian(jnp.asarray(numbers[0]), jnp.asarray(log_std)).entropy()
+    # Half of log(2 pi e) is 1.4189385 for each of two entries, and 0.3 - 1.2 of both.
+    np.testing.assert_allclose(found, np.full(6, 2 * 1.4189385 - 0.9), rtol=1e-6)
+    expected = stats.norm(0, np.exp(log_std)).entropy().sum()
+    np.testing.assert_allclose(found, np.full(6, expected), rtol=1e-6)
+    assert float(categorical([0.7, 0.7, 0.7, 0.7]).entropy()) == pytest.approx(1.3862944)
+    # 1/4 and 3/4: log(4) - 3/4 log(3).
+    assert float(categorical([0.0, float(np.log(3.0))]).entropy()) == pytest.approx(0.5623351)
+    logits = numbers[1] * 3
+    found = Categorical(jnp.asarray(logits)).entropy()
+    np.testing.assert_allclose(found, stats.entropy(special.softmax(logits, -1), axis=-1), 1e-5)

@@ -7,16 +7,20 @@ import pytest
 from fedkl.learning.policy import MLP
 
 KEY = jax.random.key(0)
-new = jax.jit(MLP, static_argnums=(0,))
+new = jax.jit(MLP, static_argnums=(0,), static_argnames="activation")
+BETWEEN = {"tanh": np.tanh, "relu": lambda x: np.where(x > 0, x, 0)}
 
 
+@pytest.mark.parametrize("activation", BETWEEN)
 @pytest.mark.parametrize("sizes", [(3, 2), (2, 4, 6, 1)])
-def test_is_dense_layers_with_tanh_between(sizes):
-    network = jax.tree.map(lambda x: np.asarray(x) + 0.1, new(sizes, KEY))
+def test_is_dense_layers_with_an_activation_between(sizes, activation):
+    made = new(sizes, KEY, activation=activation)
+    network = jax.tree.map(lambda x: np.asarray(x) + 0.1, made)
     x = np.random.default_rng(0).normal(size=(7, sizes[0]))
     expected = x
     for i, (w, b) in enumerate(zip(network.weights, network.biases, strict=True)):
-        expected = (np.tanh(expected) if i else expected) @ np.asarray(w) + np.asarray(b)
+        expected = BETWEEN[activation](expected) if i else expected
+        expected = expected @ np.asarray(w) + np.asarray(b)
     result = jax.jit(lambda network, x: network(x))(network, x)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     assert jax.eval_shape(network, x[0]).shape == (sizes[-1],)

@@ -321,3 +321,44 @@ def test_hooks_are_shown_both_policies_on_the_states_of_the_batch(small):
     )
     assert (int(at.iteration), int(at.step), float(at.coefficients["c2"])) == (1, 7, 2)
     assert at.batch is batch
+
+
+def test_an_entropy_bonus_adds_its_share_of_the_mean_entropy(case):
+    now, policies, batch = case
+    plain = h_of(FedAvg(), now, policies, batch, c2=1.3)
+    bonus = LearnerSettings(entropy_bonus=0.25)
+    with_it = h_of(FedAvg(), now, policies, batch, bonus, c2=1.3)
+    entropy = now(batch.observation[:-1]).entropy().mean()  # the last is padding
+    assert float(with_it - plain) == pytest.approx(0.25 * float(entropy), rel=1e-4)
+
+
+def test_the_gradient_of_an_entropy_bonus_is_the_one_by_hand(case):
+    """Of a Gaussian it is the bonus for each log deviation, and 0 for the network; of a categorical
+    with logits z it is -p (log p + H) for each of them, and so for the bias of a linear policy."""
+    now, policies, batch = case
+
+    def slope(learner):
+        return jax.grad(lambda p: h_of(FedAvg(), p, policies, batch, learner, c2=1.3))(now)
+
+    bonus = jax.tree.map(jnp.subtract, slope(LearnerSettings(entropy_bonus=0.25)), slope(FREE))
+    bias = bonus.network.biases[-1]
+    if now.log_std is not None:
+        np.testing.assert_allclose(bonus.log_std, np.full(bias.shape, 0.25), rtol=1e-4)
+        np.testing.assert_allclose(bias, np.zeros(bias.shape), atol=1e-6)
+        return
+    logits = np.asarray(now.network(batch.observation[:-1]), np.float64)
+    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    entropy = -(p * np.log(p)).sum(axis=-1, keepdims=True)
+    by_hand = 0.25 * (-p * (np.log(p) + entropy)).mean(axis=0)
+    np.testing.assert_allclose(bias, by_hand, atol=1e-6)
+
+
+def test_without_a_bonus_no_entropy_is_computed(case, monkeypatch):
+    def refuse(self):
+        raise AssertionError("the entropy was computed")
+
+    monkeypatch.setattr(type(case[0](case[2].observation)), "entropy", refuse)
+    h_of(FedAvg(), *case, LearnerSettings(entropy_bonus=0.0), c2=1.0)
+    with pytest.raises(AssertionError, match="entropy"):
+        h_of(FedAvg(), *case, LearnerSettings(entropy_bonus=0.1), c2=1.0)

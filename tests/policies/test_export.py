@@ -86,9 +86,10 @@ def test_the_reader_of_the_page_acts_as_the_policy_does(policy, tmp_path):
     np.testing.assert_allclose(samples.mean(axis=0), ours.mean(axis=0), atol=0.15)
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("preset", ["cartpole", "pendulum", "reacher-both"])
-def test_a_runs_policy_is_the_same_in_all_three(scramble, tmp_path, preset):
-    policy = load(scramble(preset).run.path)
+def test_a_runs_policy_is_the_same_in_all_three(scramble, tmp_path, preset, activation):
+    policy = load(scramble(preset, learner__activation=activation).run.path)
     seen = np.random.default_rng(2).normal(size=(50, policy.spaces.observation_size))
     for suffix in ("onnx", "npz"):
         export(policy, tmp_path / f"policy.{suffix}")

@@ -69,6 +69,31 @@ def test_it_acts_as_the_policy_in_jax_does(scramble, preset):
     check()
 
 
+@pytest.mark.parametrize("preset", ["pendulum", "cartpole"])
+def test_a_rectified_policy_acts_as_in_jax_and_unlike_one_with_tanh(scramble, preset):
+    made = scramble(preset, learner__activation="relu", critic__activation="relu")
+    policy = load(made.run.path)
+    assert_same_actions(policy, made)
+    seen = observations(policy.spaces.observation_size, 1)
+    other = load(scramble(preset, seed=1).run.path)
+    smooth = Policy(policy.actor._replace(activation=other.actor.activation), policy.spaces, 3)
+    raw = [p._networks(6)(seen[None].astype(np.float32)).copy() for p in (policy, smooth)]
+    assert not np.allclose(*raw)
+
+
+def test_a_run_from_before_there_was_another_activation_has_tanh(scramble):
+    made = scramble()
+    config = made.run.path / "config.toml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if not line.startswith("activation")))
+    policy = load(made.run.path, accept_changes=True)
+    assert_same_actions(policy, made)
+    unknown = config.read_text().replace("[learner]", '[learner]\nactivation = "gelu"')
+    config.write_text(unknown)
+    with pytest.raises(fedkl.UserError, match=r"no usable learner\.activation"):
+        load(made.run.path, accept_changes=True)
+
+
 @pytest.mark.parametrize("preset", ["probe-chain", "probe-bandit"])
 def test_it_acts_as_in_jax_where_actions_are_discrete_probes(scramble, preset):
     made = scramble("probe-point", world__name=preset)

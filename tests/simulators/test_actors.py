@@ -6,7 +6,7 @@ That they act as the JAX policy does is tested where actors are made of one.
 import numpy as np
 import pytest
 
-from fedkl.simulators.actors import Actor, Actors
+from fedkl.simulators.actors import ACTIVATIONS, Actor, Actors
 from fedkl.simulators.base import Seed
 
 HERE = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -52,6 +52,16 @@ def test_hidden_layers_are_tanh_and_the_last_is_linear(linear):
     )
     # tanh(0.1 + 0.4 + 0.3) = 0.664037, and 3 times that less 1.
     assert actions([actor], 1, HERE[:1])[0, 0, 0] == pytest.approx(0.992110, abs=1e-5)
+
+
+def test_hidden_layers_may_be_rectified(linear):
+    actor = linear(0.0, [0.0, 0.0])._replace(
+        weights=(np.array([[0.1, 1], [0.2, -1]], np.float32), np.array([[3.0], [5.0]], np.float32)),
+        biases=(np.array([0.3, 0.5], np.float32), np.array([-1.0], np.float32)),
+        activation=ACTIVATIONS.index("relu"),
+    )
+    # 0.1 + 0.4 + 0.3 = 0.8, and 1 - 2 + 0.5 is below 0: 3 times 0.8 less 1.
+    assert actions([actor], 1, HERE[:1])[0, 0, 0] == pytest.approx(1.4, abs=1e-6)
 
 
 def test_observations_are_standardised_and_clipped_by_each_agents_own_statistics(linear):

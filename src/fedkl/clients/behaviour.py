@@ -16,7 +16,7 @@ from fedkl.io.arrays import Array
 from fedkl.learning import statistics
 from fedkl.learning.policy import Policy
 from fedkl.learning.statistics import Moments
-from fedkl.simulators.actors import Actor
+from fedkl.simulators.actors import ACTIVATIONS, Actor
 from fedkl.simulators.base import Seed
 
 
@@ -60,7 +60,10 @@ class Behaviour(eqx.Module):
             explore = noise = jnp.zeros(())
         log_std = self.policy.log_std
         spread = None if log_std is None else noise * jnp.exp(log_std)
-        return Actor(network.weights, network.biases, spread, *seeing, explore, (), noise)
+        activation = jnp.asarray(ACTIVATIONS.index(network.activation))
+        return Actor(
+            network.weights, network.biases, spread, *seeing, explore, (), noise, activation
+        )
 
 
 def actors(stacked: Actor, seeds: Sequence[Sequence[Seed]]) -> list[Actor]:
@@ -79,6 +82,7 @@ def actors(stacked: Actor, seeds: Sequence[Sequence[Seed]]) -> list[Actor]:
                 clip=float(own.clip),
                 exploration=float(own.exploration),
                 temperature=float(own.temperature),
+                activation=int(own.activation),
                 seeds=tuple(columns),
             )
         )

@@ -1,4 +1,4 @@
-"""The critic: a tanh MLP that estimates the value of a state, with its own optimiser."""
+"""The critic: an MLP that estimates the value of a state, with its own optimiser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class CriticBatch(NamedTuple):
 
 def new_critic(world: AnyWorld, settings: CriticSettings, key: PRNGKeyArray) -> MLP:
     """A critic for the observations of `world`."""
-    return MLP((inputs(world, settings), *settings.hidden, 1), key)
+    sizes = (inputs(world, settings), *settings.hidden, 1)
+    return MLP(sizes, key, activation=settings.activation)
 
 
 def inputs(world: AnyWorld, settings: CriticSettings) -> int:

@@ -50,6 +50,11 @@ class Gaussian(eqx.Module):
         # expm1 keeps the difference of nearly equal deviations, which is where KL matters most.
         return 0.5 * jnp.sum(jnp.expm1(2 * log_ratio) - 2 * log_ratio + shift**2, axis=-1)
 
+    def entropy(self) -> Float[Array, "*b"]:
+        """Differential entropy of each state, in nats; below 0 where it is narrow."""
+        log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
+        return jnp.sum(log_std + (0.5 + _HALF_LOG_TWO_PI), axis=-1)
+
 
 class Categorical(eqx.Module):
     """One of finitely many actions."""
@@ -72,6 +77,11 @@ class Categorical(eqx.Module):
         log_p = jax.nn.log_softmax(self.logits)
         log_q = jax.nn.log_softmax(other.logits)
         return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
+    def entropy(self) -> Float[Array, "*b"]:
+        """Entropy of each state, in nats."""
+        log_p = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
 
 Distribution = Gaussian | Categorical

@@ -1,4 +1,4 @@
-"""The policy: a tanh MLP that gives a distribution over actions, and its personal part."""
+"""The policy: an MLP that gives a distribution over actions, and its personal part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedkl.worlds.base import AnyWorld, Continuous
 
 
 class MLP(eqx.Module):
-    """Dense layers with tanh between them.
+    """Dense layers with tanh or ReLU between them.
 
     It takes whole batches: the last axis is the feature axis. Weights start Glorot-normal, biases
     at zero.
@@ -27,12 +27,21 @@ class MLP(eqx.Module):
 
     weights: tuple[Float[Array, "i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
+    activation: str = eqx.field(static=True)
+    """What is between the layers, one of `ACTIVATIONS`."""
 
-    def __init__(self, sizes: Sequence[int], key: PRNGKeyArray, output_scale: Scalar = 1.0) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        key: PRNGKeyArray,
+        output_scale: Scalar = 1.0,
+        activation: str = "tanh",
+    ) -> None:
         """Args:
         sizes: width of the input, of every hidden layer, and of the output.
         key: for the initial weights.
         output_scale: factor on the last layer's initial weights.
+        activation: between the layers, one of `ACTIVATIONS`.
         """
         glorot = jax.nn.initializers.glorot_normal()
         keys = jax.random.split(key, len(sizes) - 1)
@@ -41,11 +50,13 @@ class MLP(eqx.Module):
         weights[-1] = weights[-1] * output_scale
         self.weights = tuple(weights)
         self.biases = tuple(jnp.zeros(o) for _, o in shapes)
+        self.activation = activation
 
     def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b o"]:
         *hidden, (weight, bias) = zip(self.weights, self.biases, strict=True)
+        activate = {"tanh": jnp.tanh, "relu": jax.nn.relu}[self.activation]
         for w, b in hidden:
-            x = jnp.tanh(dense(x, w, b))
+            x = activate(dense(x, w, b))
         return dense(x, weight, bias)
 
 
@@ -64,7 +75,7 @@ class Policy(eqx.Module):
         continuous = isinstance(actions, Continuous)
         outputs = actions.size if isinstance(actions, Continuous) else actions.number
         sizes = (world.observation_size, *settings.hidden, outputs)
-        self.network = MLP(sizes, key, settings.output_scale)
+        self.network = MLP(sizes, key, settings.output_scale, settings.activation)
         self.log_std = (
             jnp.full(outputs, settings.initial_log_std, jnp.float32) if continuous else None
         )

@@ -5,7 +5,8 @@ the data and pi^t the global one (the paper's equation labelled finallocalobj):
 
     h_n = E[ pi(a|s) / pi_{i-1}(a|s) A(s, a) ] - penalty - c2 E[ KL(pi_{i-1} || pi) ]
 
-where `penalty` is what the algorithm adds: c1 E[ sqrt(KL(pi^t || pi) / 2) ] for FedKL.
+where `penalty` is what the algorithm adds: c1 E[ sqrt(KL(pi^t || pi) / 2) ] for FedKL. An entropy
+bonus is not in the paper, and is added if a config asks for it.
 """
 
 from __future__ import annotations
@@ -132,6 +133,8 @@ def objective(algorithm: Algorithm, at: HookInput) -> Float[Array, ""]:
     batch, learner = at.batch, at.learner
     ratio = jnp.exp(at.actions.log_prob(batch.action) - batch.log_prob)
     gain = weighted_mean(jnp.clip(ratio, *learner.ratio_bounds) * batch.advantage, batch.weight)
+    if learner.entropy_bonus:
+        gain += learner.entropy_bonus * weighted_mean(at.actions.entropy(), batch.weight)
     return gain - algorithm.penalty(at) - at.coefficients["c2"] * kl_local(at)
 
 
@@ -177,17 +180,37 @@ def improve_policy(
     before = now.iteration * gradient_steps(learner, now.batch)
 
     def gradient(policy: Policy, part: PolicyBatch, step: Int[Array, ""]) -> Policy:
-        def h(policy: Policy) -> Float[Array, ""]:
-            return objective(algorithm, at_step(now, policy, part, before + step))
-
-        descent = jax.tree.map(jnp.negative, jax.grad(h)(policy))
-        applied = algorithm.gradient(descent, at_step(now, policy, part, before + step))
-        return applied if now.personal is None else _personal_first(now, applied)
+        return descent_direction(algorithm, now, policy, part, before + step)
 
     batches = minibatches.shuffled(now.batch, learner.epochs, learner.minibatch, key)
     return minibatches.descend(
         gradient, optimiser(learner), now.previous_policy, optimiser_state, batches, scale
     )
+
+
+def descent_direction(
+    algorithm: Algorithm,
+    now: HookInput,
+    policy: Policy,
+    part: PolicyBatch,
+    step: Int[Array, ""],
+) -> Policy:
+    """What the optimiser is given: the gradient of -h_n, as the algorithm changes it.
+
+    Args:
+        algorithm: adds its penalty and may change the gradient.
+        now: the start of the iteration.
+        policy: pi.
+        part: a minibatch.
+        step: gradient steps of the round before this one.
+    """
+
+    def h(policy: Policy) -> Float[Array, ""]:
+        return objective(algorithm, at_step(now, policy, part, step))
+
+    descent = jax.tree.map(jnp.negative, jax.grad(h)(policy))
+    applied = algorithm.gradient(descent, at_step(now, policy, part, step))
+    return applied if now.personal is None else _personal_first(now, applied)
 
 
 def _personal_first(now: HookInput, gradient: Policy) -> Policy:

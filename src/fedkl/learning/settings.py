@@ -9,6 +9,7 @@ import equinox as eqx
 
 from fedkl.core.settings import setting
 from fedkl.learning.penalty import ACROSS_ROUNDS, Coefficient, check_bounds
+from fedkl.simulators.actors import ACTIVATIONS
 
 
 class RoundSettings(eqx.Module):
@@ -24,7 +25,10 @@ class RoundSettings(eqx.Module):
         static=True,
     )
     hidden: tuple[int, ...] = setting(
-        (64, 64), "widths of the policy's tanh layers", low=1, static=True
+        (64, 64), "widths of the policy's hidden layers", low=1, static=True
+    )
+    activation: str = setting(
+        "tanh", "what follows each of the policy's hidden layers", choices=ACTIVATIONS, static=True
     )
     initial_log_std: float = setting(0.0, "log standard deviation of a new Gaussian policy")
     output_scale: float = setting(
@@ -66,6 +70,13 @@ class LearnerSettings(RoundSettings):
         "longer policy gradients are shortened to this norm; inf: never",
         above=0,
         infinite=True,
+        static=True,
+    )
+    entropy_bonus: float = setting(
+        0.0,
+        "weight of the policy's mean entropy (in nats) in the objective, for more exploration; 0: "
+        "it is not computed",
+        low=0,
         static=True,
     )
     standardise_advantages: bool = setting(
@@ -134,7 +145,10 @@ class CriticSettings(eqx.Module):
     """The state-value network and its own optimiser (Adam)."""
 
     hidden: tuple[int, ...] = setting(
-        (64, 64), "widths of the critic's tanh layers", low=1, static=True
+        (64, 64), "widths of the critic's hidden layers", low=1, static=True
+    )
+    activation: str = setting(
+        "tanh", "what follows each of the critic's hidden layers", choices=ACTIVATIONS, static=True
     )
     learning_rate: float = setting(1e-3, "Adam's step size", above=0)
     epochs: int = setting(10, "passes over an iteration's data", low=1, static=True)

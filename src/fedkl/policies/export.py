@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.io.files import write_atomically
 from fedkl.policies.policy import Policy
+from fedkl.simulators.actors import ACTIVATIONS
 from fedkl.simulators.spaces import Box, BoxAction
 
 # Old enough for every engine of the last years.
@@ -62,7 +63,7 @@ def graph_bytes(arrays: Mapping[str, np.ndarray], round: int) -> bytes:
         graph.then("MatMul", graph.constant(f"weight_{k}", arrays[f"weight_{k}"]))
         graph.then("Add", graph.constant(f"bias_{k}", arrays[f"bias_{k}"]))
         if k < layers - 1:
-            graph.then("Tanh")
+            graph.then({"tanh": "Tanh", "relu": "Relu"}[str(arrays["activation"])])
     action = _discrete(graph, arrays) if "first_action" in arrays else _continuous(graph, arrays)
     size = arrays["mean"].shape[0]
     seen = helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["n", size])
@@ -151,6 +152,7 @@ def arrays_of(policy: Policy) -> dict[str, np.ndarray]:
     for k, (weight, bias) in enumerate(zip(actor.weights, actor.biases, strict=True)):
         arrays |= {f"weight_{k}": weight, f"bias_{k}": bias}
     arrays["layers"] = np.int64(len(actor.weights))
+    arrays["activation"] = np.asarray(ACTIVATIONS[actor.activation])
     arrays["round"] = np.int64(policy.round)
     if not isinstance(actions, Box):
         return arrays | {"first_action": np.asarray(actions.first, actions.dtype)}

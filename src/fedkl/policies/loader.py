@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fedkl.core.arguments import run_path
 from fedkl.core.errors import UserError
 from fedkl.policies.policy import Policy
-from fedkl.simulators.actors import Actor
+from fedkl.simulators.actors import ACTIVATIONS, Actor
 from fedkl.simulators.spaces import Numbers
 from fedkl.training import spaces as spaces_file
 from fedkl.training.checkpoints import Saved, require_finite
@@ -37,6 +37,7 @@ class _Settings(NamedTuple):
     personal: str
     """The part of the policy that each client keeps, or none."""
     clip: float
+    activation: str
     every: int
     """Rounds between two checkpoints."""
 
@@ -108,11 +109,18 @@ def _settings(run: Path, values: Mapping[str, Any]) -> _Settings:
             raise UserError(f"{run}: config.toml has no usable {table}.{name}")
         return value
 
+    learner = values.get("learner")
+    activation = "tanh"  # that of runs from before there was another
+    if isinstance(learner, dict) and "activation" in learner:
+        activation = get("learner", "activation", str)
+    if activation not in ACTIVATIONS:
+        raise UserError(f"{run}: config.toml has no usable learner.activation")
     return _Settings(
         get("federation", "clients", int),
         get("federation", "observation_statistics", str),
         get("federation", "personal", str),
         get("learner", "observation_clip", float),
+        activation,
         get("checkpoint", "every", int),
     )
 
@@ -183,6 +191,7 @@ def _actor(settings: _Settings, spaces: Spaces, saved: Saved, own: Arrays) -> Ac
         centre=centre,
         scale=scale,
         clip=float("inf") if settings.statistics == "none" else settings.clip,
+        activation=ACTIVATIONS.index(settings.activation),
     )
 
 

@@ -15,6 +15,9 @@ from numpy import add, dot, matmul, maximum, minimum, subtract, tanh
 
 from fedkl.simulators.base import Seed
 
+ACTIVATIONS = ("tanh", "relu")
+"""What there may be between the layers of a network."""
+
 FEW = 2
 """Columns of one agent for which a `dot` each takes less time than a `matmul` of all: it does less
 before it starts, which shows after a simulator's step. Both sum in the same order."""
@@ -44,6 +47,8 @@ class Actor(NamedTuple):
     """Of the noise on its actions, one for each column of the job."""
     temperature: float | Float[Any, ""] = 1.0
     """The divisor of logits; 0 takes the most probable of discrete actions."""
+    activation: int | Int[Any, ""] = 0
+    """Between the layers, by its place in `ACTIVATIONS`: an array of JAX's holds no name."""
 
 
 class Networks:
@@ -88,6 +93,8 @@ class Networks:
                     [(x[c, 0], weight, y[c, 0]) for c in range(columns)]
                     for ((x, weight, y),) in products
                 ]
+        between: dict[str, Callable[..., Any]] = {"tanh": tanh, "relu": _rectify}
+        self._activate = between[ACTIVATIONS[actors[0].activation]]
         *self._hidden, self._last = zip(products, biases, outputs, strict=True)
 
     def __call__(self, observation: Float[np.ndarray, "n c o"]) -> Float[np.ndarray, "n c a"]:
@@ -95,17 +102,21 @@ class Networks:
         seen = subtract(observation, self._centre, self._seen)
         maximum(seen, self._low, out=seen)
         minimum(seen, self._high, out=seen)
-        product = self._product
+        product, activate = self._product, self._activate
         for products, bias, output in self._hidden:
             for three in products:
                 product(*three)
             add(output, bias, output)
-            tanh(output, output)
+            activate(output, output)
         products, bias, output = self._last
         for three in products:
             product(*three)
         add(output, bias, output)
         return self._output
+
+
+def _rectify(x: np.ndarray, out: np.ndarray) -> None:
+    maximum(x, 0, out=out)
 
 
 class Actors:
