@@ -10,6 +10,7 @@ import pytest
 
 from fedkl.clients.records import Model, Trained, Update
 from fedkl.engines import Failure
+from fedkl.learning.diagnostics import DIAGNOSTICS
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import LearnerSettings
 from fedkl.server import records
@@ -99,7 +100,10 @@ def test_a_record_has_the_keys_of_its_type(tiny, algorithm):
     }  # fmt: skip
     assert set(record) == set(get_type_hints(Record)) - not_always
     for client in record["clients"]:
-        assert set(client) == set(get_type_hints(ClientRecord)) - {"learner"}
+        assert set(client) == set(get_type_hints(ClientRecord))
+        assert set(client["learner"]) == set(DIAGNOSTICS)
+    each = [client["learner"]["entropy"] for client in record["clients"]]
+    assert record["learner"]["entropy"] == pytest.approx(np.mean(each))
 
 
 def test_returns_are_means_over_episodes_then_over_clients():
@@ -192,3 +196,29 @@ def test_of_nobody_there_is_nothing_to_say():
         "guarded": 0,
         "clients": [],
     }
+
+
+def test_the_page_on_metrics_has_every_diagnostic_and_no_other():
+    assert documented("### Diagnostics") == list(DIAGNOSTICS)
+
+
+def test_a_learners_own_metrics_are_means_of_what_is_known_and_counts():
+    """An iteration that was rolled back does not count, and one that has no number says nothing."""
+
+    def client(counted, guarded):
+        done = trained([0.1] * 3, guarded)
+        return done._replace(metrics=done.metrics | {"counted": np.array(counted, np.float32)})
+
+    found = records.diagnostics(
+        {
+            0: client([1.0, 2.0, 99.0], [False, False, True]),
+            1: client([np.nan, 3.5, 4.5], [False, False, False]),
+            2: client([np.nan, np.nan, 1.0], [False, False, True]),
+        }
+    )
+    assert [row["learner"] for row in found["clients"]] == [
+        {"counted": 1.5},
+        {"counted": 4.0},
+        {"counted": None},
+    ]
+    assert found["learner"] == {"counted": 2.75}

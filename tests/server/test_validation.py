@@ -409,3 +409,21 @@ def test_a_model_that_clients_could_not_go_on_from_is_not_taken(place, value, sa
         problem_with_model(eqx.tree_at(place, MODEL, np.asarray(value, np.float64)), LARGEST)
         == said
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.nan, None),  # there was no such number
+        (LARGEST_RETURN, None),  # more than a network's parameters may be
+        (-1e14, None),
+        (np.inf, "metrics.counted is beyond 1e+15"),
+        (1.1e15, "metrics.counted is beyond 1e+15"),
+    ],
+)
+def test_a_learners_own_metric_may_be_anything_that_a_log_can_hold(value, said):
+    sent = HONEST._replace(metrics=HONEST.metrics | {"counted": np.array([value, 1], F32)})
+    limits = LIMITS._replace(logged=("counted",))
+    assert problem_with(sent, MODEL, limits) == said
+    assert problem_with(HONEST, MODEL, limits) == "metrics.counted is missing"
+    assert problem_with(sent, MODEL, LIMITS) == "metrics.counted is not expected"

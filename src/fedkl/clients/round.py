@@ -36,6 +36,7 @@ from fedkl.io.arrays import Array
 from fedkl.learning import critic, statistics
 from fedkl.learning.advantage import batches
 from fedkl.learning.critic import CriticBatch, new_critic
+from fedkl.learning.diagnostics import DIAGNOSTICS, diagnose
 from fedkl.learning.penalty import Bounds, capped, towards_target
 from fedkl.learning.policy import MLP, Policy, only, whole, without
 from fedkl.learning.policy_optimisation import (
@@ -158,6 +159,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
     name: ClassVar[str] = "policy-optimisation"
     summary: ClassVar[str] = "the paper's: gradient steps on h_n, with adaptive penalties"
     hooks: ClassVar[tuple[str, ...]] = LOCAL_HOOKS
+    logged: ClassVar[tuple[str, ...]] = DIAGNOSTICS
 
     def check(self, algorithm: Algorithm, sharing: Sharing) -> None:
         algorithm.check(self, sharing)
@@ -274,7 +276,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         rewards = _add(carry.rewards, cleaned.reward, data.mask)
         known = merged(_reward_stats(start), rewards)
         reward = statistics.rescale(known, cleaned.reward, self.reward_clip)
-        batch, critic_batch = batches(
+        batch, critic_batch, value = batches(
             self, task.critic, previous, broadcast, carry.critic, seen, data, reward
         )
         steps = gradient_steps(self, batch)
@@ -315,6 +317,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
             "steps": jnp.sum(critic_batch.weight),
             "train_return": data._replace(reward=cleaned.reward).mean_return(),
             "outliers": cleaned.outliers,
+            **diagnose(algorithm, now, at, value, critic_batch),
         }
         return after, _with_replay(carry.replay, critic_batch), metrics
 

@@ -72,8 +72,9 @@ def batches(
     seen: Moments | None,
     data: Trajectories,
     reward: Float[Array, "h n"],
-) -> tuple[PolicyBatch, critic.CriticBatch]:
-    """Return advantages and targets of an iteration's episodes, flattened to samples.
+) -> tuple[PolicyBatch, critic.CriticBatch, Float[Array, " m"]]:
+    """Return advantages, targets and the critic's values of an iteration's episodes, flattened to
+    samples.
 
     Args:
         learner: for discount and advantages.
@@ -138,7 +139,8 @@ def batches(
         broadcast=broadcast.network(states),
         weight=visited,
     )
-    return policy_batch, critic.CriticBatch(flat(seen_by_critic), flat(target), weight)
+    critic_batch = critic.CriticBatch(flat(seen_by_critic), flat(target), weight)
+    return policy_batch, critic_batch, flat(value)
 
 
 def steps_of(

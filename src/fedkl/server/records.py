@@ -45,7 +45,7 @@ class ClientRecord(TypedDict):
     steps: int
     outliers: int
     coefficients: dict[str, float]
-    learner: NotRequired[dict[str, float]]
+    learner: NotRequired[dict[str, float | None]]
     """Metrics of the learner's own (`Learner.logged`), if it has any."""
 
 
@@ -77,6 +77,8 @@ class Diagnostics(TypedDict):
     distance_global: float | None
     coefficients: dict[str, float]
     guarded: int
+    learner: NotRequired[dict[str, float | None]]
+    """As in `ClientRecord`, over all clients."""
     clients: list[ClientRecord]
 
 
@@ -239,7 +241,7 @@ def diagnostics(accepted: Mapping[int, Trained]) -> Diagnostics:
     """Return divergences and coefficients, for each client and over all."""
     rows = [_client(client, trained) for client, trained in sorted(accepted.items())]
     names = {name: None for row in rows for name in row["coefficients"]}
-    return {
+    found: Diagnostics = {
         "kl_local": _mean([row["kl_local"] for row in rows]),
         "distance_global": _mean([row["distance_global"] for row in rows]),
         "coefficients": {
@@ -248,6 +250,12 @@ def diagnostics(accepted: Mapping[int, Trained]) -> Diagnostics:
         "guarded": sum(row["guarded"] for row in rows),
         "clients": rows,
     }
+    if own := [row["learner"] for row in rows if "learner" in row]:
+        found["learner"] = {
+            name: _mean([known for each in own if (known := each[name]) is not None])
+            for name in own[0]
+        }
+    return found
 
 
 def _client(client: int, trained: Trained) -> ClientRecord:
@@ -266,7 +274,8 @@ def _client(client: int, trained: Trained) -> ClientRecord:
         "coefficients": {name: float(c) for name, c in metrics["coefficients"].items()},
     }
     if own := sorted(metrics.keys() - METRICS):
-        record["learner"] = {name: float(metrics[name].mean()) for name in own}
+        each = ((name, metrics[name][kept]) for name in own)
+        record["learner"] = {name: _mean(x[~np.isnan(x)].tolist()) for name, x in each}
     return record
 
 

@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 
 from fedkl.clients.records import PARTS, Kind, Metrics, Model, Trained, Update
 from fedkl.io.arrays import AnyArray, to_arrays
+from fedkl.learning.diagnostics import LARGEST
 from fedkl.learning.statistics import Moments, pairs
 
 COUNTED = 2**24
@@ -319,9 +320,12 @@ def _misreported(trained: Trained, limits: Limits) -> str | None:
     """
     update, metrics = trained
     guarded, steps = metrics["guarded"], metrics["steps"].astype(np.float64)
-    for name in ("kl_local", "distance_global", *limits.logged):
+    for name in ("kl_local", "distance_global"):
         if not np.all(guarded | (np.abs(metrics[name]) <= limits.max_magnitude)):
             return f"metrics.{name} is not finite, or beyond {limits.max_magnitude:g}"
+    for name in limits.logged:  # NaN: there was no such number
+        if np.any(np.abs(metrics[name]) > LARGEST):
+            return f"metrics.{name} is beyond {LARGEST:g}"
     if np.any(np.abs(metrics["train_return"][-1:]) > LARGEST_RETURN):  # NaN: no episode has ended
         return f"metrics.train_return is beyond {LARGEST_RETURN:g}"
     most = limits.max_weight / limits.iterations
