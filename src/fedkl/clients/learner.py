@@ -45,7 +45,8 @@ class Learner(RoundSettings):
     hooks: ClassVar[tuple[str, ...]] = ()
     """Those of `LOCAL_HOOKS` that it calls; an algorithm that needs another is refused."""
     logged: ClassVar[tuple[str, ...]] = ()
-    """Metrics of its own, a number for each iteration, of which the mean goes to the log."""
+    """Metrics of its own, a number for each iteration (NaN: there is none), of which the mean goes
+    to the log."""
 
     def check(self, algorithm: Algorithm, sharing: Sharing) -> None:
         """Refuse an algorithm with hooks that this learner does not call, or a way of sharing that
