@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TextIO
@@ -29,7 +28,7 @@ from fedkl.core.processes import cores
 from fedkl.io import files
 from fedkl.io.files import explain_os_errors
 from fedkl.io.progress import number
-from fedkl.training import binding, plugin_consent, pretrained
+from fedkl.training import binding
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plans import PLANS, RunsPlan
 from fedkl.training.records import is_number
@@ -129,7 +128,8 @@ def create(
         for file, kind in PLANS.items():
             if (path / file).is_file():
                 command = f"fedkl resume {shlex.quote(str(path))}"
-                raise UserError(f"{path} holds {kind} already; go on with it by `{command}`")
+                more = "" if file == "tune-d-global.toml" else ", or add to it with --add"
+                raise UserError(f"{path} holds {kind} already; go on with it by `{command}`{more}")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(f"{path} exists and is not empty; give a new directory")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,17 +137,7 @@ def create(
         aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         aside.mkdir()
     try:
-        for name, config in configs.items():
-            plugin_consent.remember(config)
-            start = starts.get(name)
-            if config.get("start_from") and start is None:
-                raise UserError(
-                    f"the config of {name} starts from a policy of another run (start_from), which "
-                    "is not here: leave start_from out of it"
-                )
-            write = None if start is None else partial(pretrained.write, start)
-            RunDirectory.create(aside / name, config, write)
-            binding.bind(plan, aside / name)
+        binding.make_runs(plan, aside, configs, starts)
         plan.write(aside)
         with explain_os_errors("create", path):
             aside.rename(path)
@@ -249,11 +239,18 @@ def run_all(
 
 
 def is_there(run: Path, until: int | None) -> bool:
-    """Return True if a run has ended, or has come as far as it should."""
-    if (run / "summary.json").exists():
-        return True
+    """Return True if a run has ended, or has come as far as it should.
+
+    One that was made longer since it ended has not.
+    """
+    directory = RunDirectory(run)
+    if (summary := directory.summary()) is not None:
+        ended = summary.get("rounds")
+        planned = directory.config().get("federation", {}).get("rounds", ended)
+        if summary.get("stalled") or ended is None or ended >= (until or planned):
+            return True
     # A record whose checkpoint was lost is made again, the same, when the run goes on.
-    return until is not None and RunDirectory(run).metrics.require_rounds() >= until
+    return until is not None and directory.metrics.require_rounds() >= until
 
 
 def _outcome(code: int, run: Path) -> str:
@@ -265,7 +262,7 @@ def _outcome(code: int, run: Path) -> str:
         lines = end.decode(errors="replace").strip().splitlines()
         word = "ended" if code == STALLED else "failed"
         return f"{word}: {lines[-1] if lines else f'exit code {code}'}"
-    if not (run / "summary.json").exists():
+    if not is_there(run, None):
         return f"has come to round {RoundCounter([run])()}"
     summary = RunDirectory(run).summary() or {}
     seconds = summary.get("seconds")

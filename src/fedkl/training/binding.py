@@ -15,20 +15,22 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tomli_w
 
 from fedkl.config.config import from_mapping, put
+from fedkl.config.pretrained import Pretrained
 from fedkl.core.errors import UserError
 from fedkl.io import files, strict_json, strict_toml
 from fedkl.io.locks import holder, lock_directory
-from fedkl.training import plugin_consent
+from fedkl.training import plugin_consent, pretrained
 from fedkl.training.comparison import runs_in
 from fedkl.training.directory import RunDirectory
 from fedkl.training.origin import differences, listed
-from fedkl.training.plans import RunsPlan
+from fedkl.training.plans import ADDING, RunsPlan
 from fedkl.training.verify import Finding
 
 COPY = "plan.toml"
@@ -49,6 +51,36 @@ def bind(plan: RunsPlan, run: Path) -> None:
     """Write into a run which plan it was made by."""
     said = {"file": plan.FILE, "run": run.name, "plan": plan.values()}
     files.write_atomically(run / COPY, tomli_w.dumps(said).encode())
+
+
+def make_runs(
+    plan: RunsPlan,
+    folder: Path,
+    configs: Mapping[str, Mapping[str, Any]],
+    starts: Mapping[str, Pretrained | None],
+) -> None:
+    """Make runs of a plan at round 0 in a folder, each bound to the plan.
+
+    Args:
+        plan: says which runs.
+        folder: where.
+        configs: the name of each run, and its config as TOML can hold it.
+        starts: what runs start from, if not from a new policy.
+
+    Raises:
+        UserError: a config starts from a policy that is not here.
+    """
+    for name, config in configs.items():
+        plugin_consent.remember(config)
+        start = starts.get(name)
+        if config.get("start_from") and start is None:
+            raise UserError(
+                f"the config of {name} starts from a policy of another run (start_from), which "
+                "is not here: leave start_from out of it"
+            )
+        write = None if start is None else partial(pretrained.write, start)
+        RunDirectory.create(folder / name, config, write)
+        bind(plan, folder / name)
 
 
 def read_copy(run: Path) -> PlanCopy | None:
@@ -119,6 +151,16 @@ def bind_all(plan: RunsPlan, path: Path) -> None:
 def check_plan(plan: RunsPlan, path: Path) -> Iterator[Finding]:
     """All in which a plan and the runs beside it do not agree."""
     file, command = path / plan.FILE, f"`fedkl resume {shlex.quote(str(path))}`"
+    if (path / ADDING).exists():
+        going_on = holder(path) is not None
+        remedy = "" if going_on else f"{command} completes it"
+        yield Finding(
+            f"{path} is being added to"
+            if going_on
+            else f"{path} was being added to when that was interrupted",
+            remedy,
+        )
+        return
     there = {run.name: run for run in runs_in(path)}
     copies: dict[str, PlanCopy] = {}
     for name, run in there.items():

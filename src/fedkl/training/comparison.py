@@ -35,7 +35,7 @@ class Plan(RunsPlan):
 
     FILE = "compare.toml"
 
-    preset: str = setting("", "what the runs are made from")
+    preset: str = setting("", "what the runs are made from; an absolute path if it is a file")
     algorithms: tuple[str, ...] = setting((), "the algorithms compared")
     seeds: tuple[int, ...] = setting((), "the seeds each is trained with", low=0)
     jobs: int = setting(1, "how many runs go on at a time", low=1)
@@ -46,6 +46,9 @@ class Plan(RunsPlan):
     lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of these settings those that an algorithm does not have: it is trained once for all their
     values."""
+    settings: tuple[str, ...] = setting((), "what all runs share, as --set gave it")
+    plugins: tuple[str, ...] = setting((), "files that --plugin gave")
+    rounds: int = setting(0, "of each run at least; 0: as many as the preset says", low=0)
 
     def cells(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """Return what is trained with every seed: an algorithm or a reference, and settings, by the
@@ -74,14 +77,17 @@ class Plan(RunsPlan):
         for cell, (algorithm, varied) in self.cells().items():
             own = _OF_REFERENCE[algorithm] if algorithm in self.references else None
             settings = {"algorithm.name": algorithm, **varied} if own is None else own
+            shared = {"federation.rounds": self.rounds} if self.rounds else {}
             for seed in self.seeds:
-                said[name_of(cell, seed)] = {"preset": self.preset, "seed": seed, **settings}
+                said[name_of(cell, seed)] = {
+                    "preset": self.preset, "seed": seed, **shared, **settings,
+                }  # fmt: skip
         return said
 
     def values(self) -> dict[str, Any]:
         """Return what is written to the file: without what is empty."""
         values = super().values()
-        optional = ("vary", "lacks", "references")
+        optional = ("vary", "lacks", "references", "settings", "plugins", "rounds")
         return {name: x for name, x in values.items() if x or name not in optional}
 
     @classmethod

@@ -25,6 +25,8 @@ PLANS = {
     "tune-d-global.toml": "a measurement of d_global",
 }
 """The file of each kind of plan, and what a directory that has it holds."""
+ADDING = ".adding"
+"""The folder in such a directory with what is being added to it (`fedkl.training.growth`)."""
 
 
 @dataclasses.dataclass(frozen=True)
