@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkl.core.errors import UserError
-from fedkl.core.text import described, folder_name
+from fedkl.core.text import counted, described, folder_name
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -136,9 +136,12 @@ def add_settings(parser: ArgumentParser) -> None:
 
 
 def add_several(parser: ArgumentParser, first_seed: int) -> None:
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many; default: 3")
     parser.add_argument(
-        "--first-seed", type=int, default=first_seed, metavar="S", help="seeds S to S + N - 1"
+        "--first-seed",
+        type=int,
+        metavar="S",
+        help=f"seeds S to S + N - 1; default: {first_seed}",
     )
     add_jobs(parser)
     parser.add_argument(
@@ -149,7 +152,16 @@ def add_several(parser: ArgumentParser, first_seed: int) -> None:
 
 def add_jobs(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="J", help="runs at a time, without Ray"
+        "--jobs", type=int, metavar="J", help="runs at a time, without Ray; default: 1"
+    )
+
+
+def add_to(parser: ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help=f"add {what} to what --run has, and train no more than that; what is left out is as "
+        "it was",
     )
 
 
@@ -269,20 +281,49 @@ def run_named(options: Namespace, chosen: Config) -> Path:
     return Path("runs") / f"{name}-seed{chosen.seed}"
 
 
-def seeds_of(options: Namespace) -> tuple[int, ...]:
-    """List the seeds that --seeds and --first-seed give.
+def require_given(options: Namespace, *names: str) -> None:
+    """Require options that only --add can do without.
 
     Raises:
-        UserError: there is none, one is negative, or --jobs is below 1.
+        UserError: some are missing.
     """
-    for name, value, low in (
-        ("--seeds", options.seeds, 1),
-        ("--first-seed", options.first_seed, 0),
-        ("--jobs", options.jobs, 1),
-    ):
-        if value < low:
-            raise UserError(f"{name} must be at least {low}, not {value}")
-    return tuple(range(options.first_seed, options.first_seed + options.seeds))
+    if missing := [f"--{name}" for name in names if not options.add and not getattr(options, name)]:
+        raise UserError(f"the following arguments are required: {', '.join(missing)}")
+
+
+def say_added(options: Namespace, made: int) -> None:
+    """Say how many runs --add has made."""
+    from fedkl.cli import console
+
+    if options.add:
+        console.talk.print(f"{counted(made, 'run')} added to {options.run}", soft_wrap=True)
+
+
+def jobs_of(options: Namespace) -> int:
+    """Read --jobs; 0 if it is left out, and is as it was.
+
+    Raises:
+        UserError: it is below 1.
+    """
+    if options.jobs is not None and options.jobs < 1:
+        raise UserError(f"--jobs must be at least 1, not {options.jobs}")
+    return options.jobs or (0 if getattr(options, "add", False) else 1)
+
+
+def origin_of(options: Namespace) -> dict[str, Any]:
+    """Say which preset a plan begins with, and what all its runs share; paths hold from anywhere.
+
+    Raises:
+        UserError: a setting is given twice.
+    """
+    settings_of(options)
+    preset = options.preset
+    return {
+        "preset": str(Path(preset).resolve()) if preset.endswith(".toml") else preset,
+        "plugins": tuple(str(path.resolve()) for path in options.plugin),
+        "settings": tuple(options.set),
+        "jobs": jobs_of(options),
+    }
 
 
 def require_consent(run: RunDirectory, options: Namespace) -> None:
@@ -322,6 +363,13 @@ def recall_plan(path: Path) -> RunsPlan | None:
     from fedkl.training import binding
 
     return binding.recall(_plan_kinds(), path)
+
+
+def complete_addition(path: Path) -> bool:
+    """Complete what was being added to a directory, if that was interrupted; say whether it was."""
+    from fedkl.training import growth
+
+    return growth.complete(_plan_kinds(), path)
 
 
 def _plan_kinds() -> tuple[type[RunsPlan], ...]:

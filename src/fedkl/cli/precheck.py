@@ -76,5 +76,5 @@ def _check_preset(options: argparse.Namespace) -> None:
     if options.plugin or presets.united(layers.values(), "plugins") or set_here:
         return  # they may register any name
     one = getattr(options, "algorithm", None)
-    for name in getattr(options, "algorithms", [one] if one else []):
+    for name in getattr(options, "algorithms", [one] if one else []) or []:
         require_known("algorithm", name, algorithms(), "algorithm.name")

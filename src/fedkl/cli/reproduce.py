@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} must be at least 1, not {given}")
     plan = planning.Plan(
         options.experiment,
-        options.jobs,
+        options.jobs or 1,
         options.quick,
         options.seeds or 0,
         options.rounds or 0,

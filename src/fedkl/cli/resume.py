@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--until must be at least 1, not {options.until}")
     if None not in (options.until, options.rounds) and options.until > options.rounds:
         raise UserError(f"--until {options.until} is beyond --rounds {options.rounds}")
+    if common.complete_addition(options.run):
+        console.warn(f"{options.run} was being added to when that was interrupted: it is completed")
     plan = common.plan_in(options.run)
     if plan is None and not (options.run / "config.toml").is_file():
         plan = common.recall_plan(options.run)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedkl.cli import cluster, common, console, interrupts, output
 from fedkl.core.errors import UserError
@@ -15,19 +15,18 @@ from fedkl.core.text import plain, short_keys
 from fedkl.io import strict_json, tables
 
 if TYPE_CHECKING:
-    from fedkl.config.config import Config
     from fedkl.experiments.tune import Plan, Tried
     from fedkl.experiments.workers import Place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_config(parser)
-    parser.add_argument("--algorithm", required=True, metavar="NAME", help="whose settings")
+    parser.add_argument("--algorithm", metavar="NAME", help="whose settings")
     parser.add_argument(
         "--grid",
         nargs="+",
         action="append",
-        required=True,
+        default=[],
         metavar="KEY=V,V",
         help="values to try; those of one --grid move together, several are multiplied",
     )
@@ -39,38 +38,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "0 trains all to the end; default: 2, fewer where rounds or candidates are too few",
     )
     common.add_several(parser, first_seed=1000)
+    common.add_to(parser, "seeds, candidates or rounds")
     common.add_formats(parser)
     parser.set_defaults(trains=True)
 
 
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
-        from fedkl.config import config
-        from fedkl.experiments import tune
-        from fedkl.experiments.grid import parse_grids
+        from fedkl.experiments import additions, candidates, tune
+        from fedkl.experiments.grid import parse_axes
 
-    seeds, settings = common.seeds_of(options), common.settings_of(options)
+    common.require_given(options, "algorithm", "grid")
     if options.halvings is not None and options.halvings < 0:
         raise UserError(f"--halvings must be at least 0, not {options.halvings}")
-    candidates = parse_grids(options.grid, settings)
-
-    def configure(candidate: dict[str, Any], seed: int) -> Config:
-        chosen = settings | candidate
-        return config.preset(options.preset, options.algorithm, seed, chosen, options.plugin)
-
-    first = configure(candidates[0], seeds[0])
-    every = first.evaluation.every
-    plan = tune.Plan(
-        **origin(options),
-        algorithm=options.algorithm,
-        seeds=seeds,
-        rungs=tune.rungs(first.federation.rounds, options.halvings, len(candidates), every),
-        evaluated_every=every,
-        candidates=tuple(candidates),
+    asked = candidates.Asked(
+        tune.Plan(**common.origin_of(options), algorithm=options.algorithm or ""),
+        partial(additions.seeds_of, options.seeds, options.first_seed, 1000),
+        parse_axes(options.grid, "--grid"),
+        additions.rounds_of(common.settings_of(options)),
+        options.halvings,
     )
     with cluster.place(options) as place:
-        common.warn_of_doubts(configure(candidate, seeds[0]) for candidate in candidates)
-        tune.create(options.run, plan, configure)
+        _, made = candidates.begin(options.run, asked, options.add, console.warn)
+        common.say_added(options, made)
         _run_remaining(options.run, place, options)
 
 
@@ -104,17 +94,6 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
         f"best for {plan.algorithm}: {describe(winner.settings)}; {steps:,} environment steps "
         f"for all; written to {best}"
     )
-
-
-def origin(options: argparse.Namespace) -> dict[str, Any]:
-    """Say which preset a plan begins with; paths hold from anywhere."""
-    preset = options.preset
-    return {
-        "preset": str(Path(preset).resolve()) if preset.endswith(".toml") else preset,
-        "plugins": tuple(str(path.resolve()) for path in options.plugin),
-        "settings": tuple(options.set),
-        "jobs": options.jobs,
-    }
 
 
 def _table(plan: Plan, everything: Sequence[Tried], winner: Tried) -> tables.Table:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkl.cli import cluster, common, interrupts, tune
+from fedkl.cli import cluster, common, interrupts
 from fedkl.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.config import config
-        from fedkl.experiments import d_global
+        from fedkl.experiments import additions, d_global
 
-    seeds, settings = common.seeds_of(options), common.settings_of(options)
+    seeds = additions.seeds_of(options.seeds, options.first_seed, 1000)
+    settings = common.settings_of(options)
     factors = {
         "--d-global-factor": options.d_global_factor,
         "--d-local-factor": options.d_local_factor,
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     without_penalty = configure(d_global.ALGORITHM, seeds[0], {})
     distance = configure("fedkl", seeds[0], {}).algorithm.distance
     plan = d_global.Plan(
-        **tune.origin(options),
+        **common.origin_of(options),
         seeds=seeds,
         rounds=without_penalty.federation.rounds,
         distance=distance,

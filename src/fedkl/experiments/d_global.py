@@ -23,8 +23,9 @@ from fedkl.config.config import Config
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.experiments import workers
+from fedkl.experiments.additions import settings_given
 from fedkl.experiments.grid import Candidate
-from fedkl.experiments.tune import BEST, TRIED, best_file, settings_given
+from fedkl.experiments.tune import BEST, TRIED, best_file
 from fedkl.io import strict_json
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory

@@ -1,9 +1,9 @@
-"""A grid of settings, as the command line gives it."""
+"""A grid of settings, as the command line or Python gives it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedkl.config.config import parse_assignment
@@ -17,28 +17,67 @@ _JUDGE = ("world", "evaluation")
 """Groups that say what the candidates are judged by."""
 
 
+Axis = Sequence[tuple[str, Sequence[Any]]]
+"""Keys and the values of each, which move together."""
+
+
 def parse_grids(grids: Sequence[Sequence[str]], fixed: Collection[str]) -> list[Candidate]:
     """The candidates that an algorithm's settings are chosen from.
 
     Args:
-        grids: as for `product_of`.
-        fixed: likewise.
+        grids: as for `parse_axes`.
+        fixed: as for `product_of`.
 
     Raises:
         UserError: says what is wrong with the grid.
     """
-    for text in (text for texts in grids for text in texts):
-        _check_key(parse_values(text, "--grid")[0])
-    return product_of(grids, fixed, "--grid")
+    return candidates_of(parse_axes(grids, "--grid"), fixed)
 
 
-def product_of(
-    grids: Sequence[Sequence[str]], fixed: Collection[str], option: str
-) -> list[Candidate]:
-    """The points of a grid, the values of the last axis changing fastest.
+def candidates_of(axes: Sequence[Axis], fixed: Collection[str]) -> list[Candidate]:
+    """The candidates of a grid; otherwise as `product_of`."""
+    for key, _ in itertools.chain(*axes):
+        _check_key(key)
+    return product_of(axes, fixed, "--grid")
+
+
+def parse_axes(grids: Sequence[Sequence[str]], option: str) -> list[Axis]:
+    """Read the axes of a grid as the command line gives them.
 
     Args:
         grids: an axis each: texts such as "learner.d_local=0.01,0.02", whose values move together.
+        option: that gave the grid, for messages.
+    """
+    return [[parse_values(text, option) for text in texts] for texts in grids]
+
+
+def axes_of(grid: Any, name: str) -> list[Axis]:
+    """Read the axes of a grid as Python gives them.
+
+    Args:
+        grid: settings and the values of each, which are multiplied; or a list of such tables, in
+            each of which values move together.
+        name: of the argument, for messages.
+
+    Example:
+        >>> axes_of({"learner.d_local": [0.01, 0.02]}, "vary")
+        [[('learner.d_local', [0.01, 0.02])]]
+    """
+    tables = [{key: values} for key, values in grid.items()] if isinstance(grid, Mapping) else grid
+    wrong = f"{name} must be a dict such as {{'learner.d_local': [0.01, 0.02]}}, or a list of them"
+    if not isinstance(tables, list | tuple) or not all(isinstance(t, Mapping) for t in tables):
+        raise UserError(f"{wrong}, not {grid!r}")
+    for key, values in itertools.chain(*(table.items() for table in tables)):
+        if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
+            raise UserError(f"{wrong}; {key!r} has {values!r}")
+    return [[(key, list(values)) for key, values in table.items()] for table in tables]
+
+
+def product_of(axes: Sequence[Axis], fixed: Collection[str], option: str) -> list[Candidate]:
+    """The points of a grid, the values of the last axis changing fastest.
+
+    Args:
+        axes: of the grid.
         fixed: keys whose values all points share.
         option: that gave the grid, for messages.
 
@@ -46,27 +85,26 @@ def product_of(
         UserError: says what is wrong with the grid.
 
     Example:
-        >>> axis = ["learner.optimiser=sgd,adam", "learner.learning_rate=0.1,0.2"]
+        >>> axis = [("learner.optimiser", ["sgd", "adam"]), ("learner.learning_rate", [0.1, 0.2])]
         >>> product_of([axis], (), "--grid")  # doctest: +NORMALIZE_WHITESPACE
         [{'learner.optimiser': 'sgd', 'learner.learning_rate': 0.1},
          {'learner.optimiser': 'adam', 'learner.learning_rate': 0.2}]
     """
-    axes, taken = [], {*fixed}
-    for texts in grids:
-        lists = [parse_values(text, option) for text in texts]
-        for key, values in lists:
+    columns, taken = [], {*fixed}
+    for axis in axes:
+        for key, values in axis:
             if key in taken:
                 where = "in --set, too" if key in fixed else f"twice in {option}"
                 raise UserError(f"{key} is given {where}; a setting has one place")
             taken.add(key)
-            if len(values) != len(lists[0][1]):
+            if len(values) != len(axis[0][1]):
                 raise UserError(
-                    f"the lists of one {option} must be of the same length: {lists[0][0]} has "
-                    f"{len(lists[0][1])} values, {key} has {len(values)}"
+                    f"the lists of one {option} must be of the same length: {axis[0][0]} has "
+                    f"{len(axis[0][1])} values, {key} has {len(values)}"
                 )
-        columns = [[(key, value) for value in values] for key, values in lists]
-        axes.append(list(zip(*columns, strict=True)))
-    candidates = [dict(itertools.chain(*point)) for point in itertools.product(*axes)]
+        lists = [[(key, value) for value in values] for key, values in axis]
+        columns.append(list(zip(*lists, strict=True)))
+    candidates = [dict(itertools.chain(*point)) for point in itertools.product(*columns)]
     for i, candidate in enumerate(candidates):
         if candidate in candidates[:i]:
             raise UserError(f"{option} has the same twice: {describe(candidate)}")

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import tomli_w
 
-from fedkl.config.config import Config, parse_assignment, put
+from fedkl.config.config import Config, put
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.experiments import workers
+from fedkl.experiments.additions import settings_given
 from fedkl.experiments.grid import Candidate
 from fedkl.io import strict_json
 from fedkl.io.files import write_atomically
@@ -43,11 +44,13 @@ class Plan(RunsPlan):
     )
     evaluated_every: int = setting(1, "evaluation.every of all candidates", low=1)
     jobs: int = setting(1, "how many runs go on at a time", low=1)
+    digits: int = setting(0, "of numbers in names; 0: as many as the largest needs", low=0)
     candidates: tuple[Candidate, ...] = ()
 
     def name_of(self, candidate: int, seed: int) -> str:
-        """The name of a run's directory; names sort as numbers do."""
-        digits = len(str(len(self.candidates) - 1))
+        """The name of a run's directory; names sort as numbers do, but for those that were added
+        and need more digits."""
+        digits = self.digits or len(str(len(self.candidates) - 1))
         return f"{candidate:0{digits}d}-seed{seed}"
 
     def run_paths(self, path: Path) -> list[Path]:
@@ -85,6 +88,10 @@ class Plan(RunsPlan):
             files[BEST] = best_file(self, self.algorithm, winner.settings)
         return files
 
+    def values(self) -> dict[str, Any]:
+        """Return what is written to the file: without what nobody has asked for."""
+        return {name: x for name, x in super().values().items() if x or name != "digits"}
+
     @classmethod
     def parse(cls, values: dict[str, Any], file: str) -> Self:
         candidates = values.pop("candidates", None)
@@ -104,16 +111,6 @@ class Plan(RunsPlan):
             total += left * (rung - before)
             left, before = half(left), rung
         return total * len(self.seeds)
-
-
-def settings_given(texts: Sequence[str]) -> dict[str, Any]:
-    """Read what --set gave; the rounds have a place of their own in a plan.
-
-    Raises:
-        UserError: a text is not a setting.
-    """
-    given = dict(map(parse_assignment, texts))
-    return {key: value for key, value in given.items() if key != "federation.rounds"}
 
 
 def half(candidates: int) -> int:
