@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fedkl.config.one_client import only_client
     from fedkl.core.errors import StalledError, UserError
     from fedkl.core.settings import setting
+    from fedkl.experiments.api import compare, tune
     from fedkl.policies import Policy, load
     from fedkl.server.aggregation import (
         Reducer,
@@ -92,6 +93,7 @@ _HOMES = {
     "UserError": "fedkl.core.errors",
     "Parameter": "fedkl.worlds",
     "World": "fedkl.worlds",
+    "compare": "fedkl.experiments.api",
     "load": "fedkl.policies",
     "local_engine": "fedkl.server.setup",
     "only_client": "fedkl.config.one_client",
@@ -111,6 +113,7 @@ _HOMES = {
     "setting": "fedkl.core.settings",
     "start_from": "fedkl.training.pretrained",
     "train": "fedkl.training.api",
+    "tune": "fedkl.experiments.api",
 }
 
 _FORMER = {"Word": "Parameter"}
@@ -138,6 +141,7 @@ __all__ = [
     "Upload",
     "UserError",
     "World",
+    "compare",
     "load",
     "local_engine",
     "only_client",
@@ -157,6 +161,7 @@ __all__ = [
     "setting",
     "start_from",
     "train",
+    "tune",
 ]
 
 

@@ -14,6 +14,7 @@ from fedkl.cli import progress
 from fedkl.config import config
 from fedkl.core.errors import UserError
 from fedkl.experiments import compare, workers
+from fedkl.experiments import progress as following
 from fedkl.training import lifecycle
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
@@ -145,7 +146,9 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
         said.append(label)
         return nullcontext(lambda done: None)
 
-    monkeypatch.setattr(progress, "bar", bar)
+    monkeypatch.setattr(following, "bar", bar)
+    for name in ("a", "b"):
+        lifecycle.create(config.preset("probe-point"), tmp_path / name)
     for runs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
         progress.with_bar(runs, lambda train: None, None, rounds=1)
     assert said == ["1 run, round", "2 runs, round"]

@@ -1,53 +1,21 @@
 """What is added to comparisons, tunings and experiments: exactly that is trained."""
 
 import json
+from typing import ClassVar
 
 import pytest
 from commands import call
 from finished_runs import SMALLEST
+from places import InThisProcess, Stub
 
 from fedkl.cli import report
 from fedkl.experiments import compare, workers
-from fedkl.training import binding, lifecycle
+from fedkl.training import binding
 from fedkl.training.directory import RunDirectory
 
 TINY = [f"{key}={value}" for key, value in SMALLEST.items() if "rounds" not in key]
 COMPARE = ["compare", "probe-point", "--set", *TINY]
 THREE = [*COMPARE, "--rounds", 2, "--algorithms", "fedkl", "fedavg", "fedprox"]
-
-
-class Stub:
-    """A place that trains nothing: it writes a log, and counts what it was given."""
-
-    def __init__(self):
-        self.trained = []
-
-    def at_once(self, runs):
-        return 1
-
-    def start(self, run, slot, slots, until):
-        self.trained.append(run.name)
-        directory = RunDirectory(run)
-        rounds = directory.config()["federation"]["rounds"] if until is None else until
-        for round in range(directory.metrics.count() + 1, rounds + 1):
-            directory.metrics.append(
-                {"round": round, "env_steps": 10 * round, "return_mean": len(run.name) + round}
-            )
-        if until is None:
-            directory.write_summary({"rounds": rounds})
-        return self
-
-    def poll(self):
-        return 0
-
-
-class InThisProcess(Stub):
-    """A place that trains in this process."""
-
-    def start(self, run, slot, slots, until):
-        self.trained.append(run.name)
-        lifecycle.run_remaining(RunDirectory(run), lambda _: None, lambda _: None, until=until)
-        return self
 
 
 @pytest.fixture
@@ -267,7 +235,7 @@ TUNE = ["tune", "probe-point", "--algorithm", "fedprox", "--set", *TINY]
 class Judged(Stub):
     """Returns that depend on the candidate and the seed, so that seeds change who is dropped."""
 
-    SCORES = {(0, 1000): 9, (1, 1000): 5, (2, 1000): 7, (3, 1000): 1}
+    SCORES: ClassVar = {(0, 1000): 9, (1, 1000): 5, (2, 1000): 7, (3, 1000): 1}
 
     def start(self, run, slot, slots, until):
         self.trained.append((run.name, until))
@@ -347,9 +315,7 @@ def test_candidates_beyond_ten_leave_the_names_of_the_others(tmp_path, capsys, j
     path = tmp_path / "x"
     start = ["--halvings", 0, "--rounds", 1, "--seeds", 1]
     assert call(capsys, *TUNE, *grid(1, 2), *start, "--run", path)[0] == 0
-    code, _, err = call(
-        capsys, "tune", "probe-point", *grid(*range(1, 13)), "--run", path, "--add"
-    )
+    code, _, err = call(capsys, "tune", "probe-point", *grid(*range(1, 13)), "--run", path, "--add")
     assert (code, err) == (0, "")
     names = {run.name for run in path.iterdir() if run.is_dir()}
     assert names == {f"{number}-seed1000" for number in range(12)}
@@ -379,6 +345,67 @@ def test_what_a_tuning_cannot_be_given_is_one_sentence_and_nothing_is_written(
     assert call(capsys, *TUNE, *start, "--run", path)[0] == 0
     before = whole(path)
     code, out, err = call(capsys, "tune", "probe-point", *given, "--run", path, "--add")
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert whole(path) == before
+
+
+# The paper's experiments.
+
+REPRODUCE = ["reproduce", "heterogeneity-level"]
+
+
+@pytest.fixture
+def unjudged(monkeypatch, stub):
+    """Nothing is drawn of what was not trained."""
+    from fedkl.experiments.reproduce import plan
+
+    monkeypatch.setattr(plan, "findings_of", lambda *_: {})
+    return stub
+
+
+def test_seeds_rounds_and_the_rest_of_a_quick_look_are_added(tmp_path, capsys, unjudged):
+    path = tmp_path / "x"
+    code, _, err = call(capsys, *REPRODUCE, "--quick", "--rounds", 2, "--run", path)
+    assert (code, err) == (0, "")
+    quick = [*unjudged.trained]
+    for given, rounds, new in (
+        (["--quick", "--rounds", 3], 3, 0),
+        (["--seeds", 2, "--rounds", 3], 3, None),
+        (["--seeds", 2, "--rounds", 4], 4, 0),
+    ):
+        there = {run.name for run in path.iterdir() if run.is_dir()}
+        unjudged.trained.clear()
+        code, out, err = call(capsys, *REPRODUCE, *given, "--run", path, "--add")
+        assert (code, err) == (0, "")
+        runs = {run.name for run in path.iterdir() if run.is_dir()}
+        if new is None:
+            new = len(runs) - len(there)
+            assert new > 0
+        assert f"{new} runs added" in out
+        assert {*unjudged.trained} == runs
+        assert {RunDirectory(path / run).summary()["rounds"] for run in runs} == {rounds}
+        assert {*quick} <= runs
+        assert call(capsys, "resume", path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--rounds", 1], "rounds, and this command says 1; nothing is taken away"),
+        (["--quick", "--rounds", 2], "is no run of what this command says"),
+        (["--rounds", 2, "--set", "learner.steps=50"], "was made with something else"),
+        (["--rounds", 2, "--seeds", 0], "--seeds must be at least 1, not 0"),
+    ],
+)
+def test_what_an_experiment_cannot_be_given_is_one_sentence_and_nothing_is_written(
+    tmp_path, capsys, unjudged, given, sentence
+):
+    path = tmp_path / "x"
+    assert call(capsys, *REPRODUCE, "--seeds", 2, "--rounds", 2, "--run", path)[0] == 0
+    before = whole(path)
+    code, out, err = call(capsys, *REPRODUCE, *given, "--run", path, "--add")
     assert (code, out) == (2, "")
     assert sentence in err
     assert len(err.splitlines()) == 1

@@ -15,10 +15,10 @@ from fedkl.config.config import from_mapping
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
 from fedkl.experiments import workers
-from fedkl.io.progress import RoundProgress, bar, is_live, number
+from fedkl.experiments.progress import follow
+from fedkl.io.progress import RoundProgress, is_live, number
 from fedkl.training.callbacks import Callback, TensorBoardSink
 from fedkl.training.directory import RunDirectory
-from fedkl.training.plugin_consent import of_run
 from fedkl.training.records import is_number
 
 R = TypeVar("R")
@@ -85,12 +85,7 @@ def with_bar(
         place: where they are trained; None: in processes here.
         rounds: of all runs together; None: as many as their configs say.
     """
-    if rounds is None:
-        configs = [of_run(RunDirectory.open(run)) for run in runs]
-        rounds = sum(config.federation.rounds for config in configs)
-    done = workers.RoundCounter(runs)
-    with bar(console.talk, f"{counted(len(runs), 'run')}, round", rounds, lines=True) as show_done:
-        return resume(workers.Trainer(say, lambda: show_done(done()), place))
+    return follow(runs, resume, place, console.talk, rounds)
 
 
 def say(line: str) -> None:

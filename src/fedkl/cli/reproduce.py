@@ -33,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing", action="store_true", help="train only what --results has no table of"
     )
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="add to what --run has what this command says beyond it: seeds, rounds, all of a "
+        "quick look; train no more than that",
+    )
     common.add_jobs(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="at the most; default: the table's")
     common.add_rounds(parser, "default: the experiment's own")
@@ -65,12 +71,12 @@ def run(options: argparse.Namespace) -> None:
         return _report(options)
     if options.run is None:
         raise UserError("say with --run where the runs are to be kept")
-    for name in ("seeds", "rounds", "jobs"):
+    for name in ("seeds", "rounds"):
         if (given := getattr(options, name)) is not None and given < 1:
             raise UserError(f"--{name} must be at least 1, not {given}")
     plan = planning.Plan(
         options.experiment,
-        options.jobs or 1,
+        common.jobs_of(options),
         options.quick,
         options.seeds or 0,
         options.rounds or 0,
@@ -79,7 +85,10 @@ def run(options: argparse.Namespace) -> None:
     if options.missing:
         plan = plan.without_known(options.results)
     with cluster.place(options) as place:
-        planning.create(options.run, plan)
+        if options.add:
+            common.say_added(options, planning.add(options.run, plan, console.warn))
+        else:
+            planning.create(options.run, plan)
         _run_remaining(options.run, place, options)
 
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TextIO
@@ -169,6 +170,54 @@ class RoundCounter:
             self._logs[log] = read, lines
         return sum(lines for _, lines in self._logs.values())
 
+    def of(self, run: Path) -> int:
+        """Return the rounds that one of them had finished when they were counted last."""
+        return self._logs[run / "metrics.jsonl"][1]
+
+
+class Watch(Protocol):
+    """Is told which runs go on."""
+
+    def start(self, run: Path) -> None:
+        """A run is about to be trained."""
+
+    def end(self, run: Path) -> None:
+        """A run is no longer trained."""
+
+
+class _Watched:
+    """A worker of which somebody is told when it ends."""
+
+    def __init__(self, worker: Worker, end: Callable[[], None]) -> None:
+        self._worker = worker
+        self._end = end
+
+    def poll(self) -> int | None:
+        if (code := self._worker.poll()) is not None:
+            self._end()
+        return code
+
+    def terminate(self) -> None:
+        self._worker.terminate()
+
+    def wait(self) -> int:
+        return self._worker.wait()
+
+
+class _WatchedPlace(NamedTuple):
+    """A place of which somebody is told which runs it trains."""
+
+    place: Place
+    watch: Watch
+
+    def at_once(self, runs: int) -> int:
+        return self.place.at_once(runs)
+
+    def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
+        self.watch.start(run)
+        worker = self.place.start(run, slot, slots, until)
+        return _Watched(worker, partial(self.watch.end, run))
+
 
 class Trainer(NamedTuple):
     """Trains what is left of runs: where, and who is told."""
@@ -179,6 +228,8 @@ class Trainer(NamedTuple):
     """Is called a few times a second while runs go on."""
     place: Place | None = None
     """None: in processes here."""
+    watch: Watch | None = None
+    """Is told which runs go on; None: nobody is."""
 
     def __call__(self, runs: Sequence[Path], jobs: int, until: int | None = None) -> None:
         """As `run_all` does it.
@@ -188,7 +239,10 @@ class Trainer(NamedTuple):
             jobs: how many processes there are at a time, if there is no other place.
             until: the round after which to stop; None: the last one.
         """
-        run_all(runs, self.place or Processes(jobs), self.show, self.tick, until)
+        place = self.place or Processes(jobs)
+        if self.watch is not None:
+            place = _WatchedPlace(place, self.watch)
+        run_all(runs, place, self.show, self.tick, until)
 
 
 def run_all(

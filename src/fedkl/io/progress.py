@@ -110,8 +110,8 @@ class RoundProgress:
 @contextlib.contextmanager
 def bar(
     console: Console, label: str, total: int, lines: bool = False
-) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal; yield what to call with how many are done.
+) -> Iterator[Callable[..., None]]:
+    """Show a bar on a terminal; yield what to call with how many are done, and with what goes on.
 
     Args:
         console: where to show it.
@@ -124,13 +124,13 @@ def bar(
     with _columns(console) as progress:
         task = progress.add_task(label, total=total, now=COMPILING if lines else "", left="")
 
-        def show(done: int) -> None:
+        def show(done: int, going_on: str = "") -> None:
             nonlocal begun, said, at
             if begun < 0:  # what goes on where it was stopped has done some already
                 begun = said = done
             # Before anything more is done there is nothing to reckon with.
             left = pace.left(done) if done > begun else ""
-            now = COMPILING if lines and done == begun < total else ""
+            now = COMPILING if lines and done == begun < total else printable(going_on)
             progress.update(task, completed=done, now=now, left=left)
             due = done - said >= every or (done > said and time.monotonic() - at > _QUIET)
             if lines and due and not is_live(console):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from fedkl.config import config
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
-from fedkl.experiments import compare, workers
+from fedkl.experiments import additions, compare, workers
 from fedkl.experiments.compare import refuse_seen_seeds
 from fedkl.experiments.reproduce import EXPERIMENTS
 from fedkl.experiments.reproduce.experiment import FIRST_SEED, Case, Experiment, Finding
@@ -31,9 +31,10 @@ from fedkl.experiments.reproduce.text import as_csv, finding_text
 from fedkl.io.files import write_atomically
 from fedkl.io.locks import lock_directory
 from fedkl.report.pictures import save_figure
-from fedkl.training import binding
+from fedkl.training import binding, growth
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plans import RunsPlan
+from fedkl.training.plugin_consent import of_run
 
 ALL = "all"
 
@@ -173,13 +174,53 @@ def create(path: Path, plan: Plan) -> None:
             would be measured where that is what is judged (nothing is written then), or the
             directory exists.
     """
+    mappings = {name: config.mapping() for name, config in _configs(path, plan).items()}
+    workers.create(path, plan, mappings)
+
+
+def _configs(path: Path, plan: Plan) -> dict[str, config.Config]:
+    """The config of each run of a plan, by name; otherwise as `create`."""
     runs = plan.runs(path)
     configs = {run.path.name: plan.configure(run.case, run.seed) for run in runs}
     refuse_seen_seeds(configs.values(), {run.seed for run in runs})
     if plan.settings.get("heterogeneity.every") == 0:
         raise UserError("heterogeneity.every must not be 0: what is measured makes the figure")
-    mappings = {name: config.mapping() for name, config in configs.items()}
-    workers.create(path, plan, mappings)
+    return configs
+
+
+def add(path: Path, plan: Plan, warn: additions.Warn) -> int:
+    """Make a directory of experiments one of a larger plan: more seeds, or longer runs.
+
+    Args:
+        path: the directory.
+        plan: what it is to be; without settings or jobs it has those that it had.
+        warn: is told of what need not stop anybody.
+
+    Returns:
+        The number of runs that were made.
+
+    Raises:
+        UserError: the plan has less than what is there, or something else; nothing is written then.
+    """
+    before = additions.open_plan(Plan, path, warn)
+    plan = dataclasses.replace(
+        plan, jobs=plan.jobs or before.jobs, settings=plan.settings or before.settings
+    )
+    there = additions.rounds_in(before.run_paths(path))
+    configs = _configs(path, plan)
+    for run, rounds in there.items():
+        if (now := configs.get(run.name)) is None:
+            raise UserError(f"{run} is no run of what this command says; nothing is taken away")
+        if now.federation.rounds < rounds:
+            raise UserError(
+                f"{run} has {rounds} rounds, and this command says {now.federation.rounds}; "
+                "nothing is taken away"
+            )
+        additions.require_same_config(run, of_run(RunDirectory(run)), now)
+    new = {name: config.mapping() for name, config in configs.items() if path / name not in there}
+    if plan != before:
+        growth.grow(path, before, plan, new)
+    return len(new)
 
 
 def add_missing(path: Path, plan: Plan) -> list[Path]:
