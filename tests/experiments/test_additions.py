@@ -1,6 +1,7 @@
 """What is added to comparisons, tunings and experiments: exactly that is trained."""
 
 import json
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -108,7 +109,7 @@ def untrained(tmp_path_factory):
     path = tmp_path_factory.mktemp("made") / "x"
     settings = tuple(TINY)
     plan = compare.Plan("probe-point", ("fedavg",), (0, 1, 2), settings=settings, rounds=4)
-    compare.create(path, plan)
+    compare.create(path, plan, partial(compare.config_of, plan))
     return path
 
 

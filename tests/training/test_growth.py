@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+from functools import partial
 
 import pytest
 from commands import call
@@ -32,7 +33,7 @@ def configs(plan, seeds):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     path = tmp_path_factory.mktemp("growth") / "x"
-    compare.create(path, PLAN)
+    compare.create(path, PLAN, partial(compare.config_of, PLAN))
     return path
 
 

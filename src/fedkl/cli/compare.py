@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_config(parser)
-    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which; see `fedkl list`")
+    parser.add_argument(
+        "--algorithms",
+        nargs="+",
+        metavar="NAME",
+        help="which; see `fedkl list`; no default but with --add",
+    )
     parser.add_argument(
         "--vary",
         nargs="+",

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_config(parser)
-    parser.add_argument("--algorithm", metavar="NAME", help="whose settings")
+    parser.add_argument(
+        "--algorithm", metavar="NAME", help="whose settings; no default but with --add"
+    )
     parser.add_argument(
         "--grid",
         nargs="+",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,13 @@ Configure = Callable[[str, int, Mapping[str, Any]], Config]
 """The config of an algorithm, a seed, and settings that are varied."""
 
 
-def create(path: Path, plan: Plan, configure: Configure | None = None) -> None:
+def create(path: Path, plan: Plan, configure: Configure) -> None:
     """Make the comparison's directory with all its runs at round 0.
 
     Args:
         path: a directory that does not exist or is empty.
         plan: what is compared.
-        configure: makes the config of each run; None: `config_of`.
+        configure: makes the config of each run.
 
     Raises:
         UserError: a config is wrong or its settings were chosen on a seed of the plan (nothing is
@@ -114,8 +115,6 @@ def create(path: Path, plan: Plan, configure: Configure | None = None) -> None:
     """
     configs = {
         name_of(cell, seed): configure(algorithm, seed, settings)
-        if configure
-        else config_of(plan, algorithm, seed, settings)
         for cell, (algorithm, settings) in plan.cells().items()
         for seed in plan.seeds
     }
@@ -210,7 +209,8 @@ def begin(
     if more:
         plan = add(path, before, wanted, warn)
     else:
-        create(path, plan := complete(wanted))
+        plan = complete(wanted)
+        create(path, plan, partial(config_of, plan))
     return plan, len(plan.run_paths(path)) - len(before.run_paths(path))
 
 

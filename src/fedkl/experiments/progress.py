@@ -121,10 +121,10 @@ class _Follower:
     def look(self) -> None:
         if not self._callbacks or not self._log.is_file():
             return
-        if self._log.stat().st_size < self._read:  # it was resumed from before that
-            self._read = 0
         with self._log.open("rb") as stream:
-            stream.seek(self._read)
+            stream.seek(max(0, self._read - 1))
+            if self._read and stream.read(1) != b"\n":  # it was resumed from before that
+                self._read = stream.seek(0)
             whole = stream.read().rpartition(b"\n")[0]
         self._read += len(whole) + bool(whole)
         for line in whole.splitlines():

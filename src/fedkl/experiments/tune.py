@@ -44,8 +44,8 @@ class Plan(RunsPlan):
     )
     evaluated_every: int = setting(1, "evaluation.every of all candidates", low=1)
     jobs: int = setting(1, "how many runs go on at a time", low=1)
-    digits: int = setting(0, "of numbers in names; 0: as many as the largest needs", low=0)
     candidates: tuple[Candidate, ...] = ()
+    digits: int = setting(0, "of numbers in names; 0: as many as the largest needs", low=0)
 
     def name_of(self, candidate: int, seed: int) -> str:
         """The name of a run's directory; names sort as numbers do, but for those that were added
