@@ -1,6 +1,8 @@
 """What is added to comparisons, tunings and experiments: exactly that is trained."""
 
+import dataclasses
 import json
+import shutil
 from functools import partial
 from typing import ClassVar
 
@@ -198,6 +200,28 @@ def test_a_plugin_that_was_edited_is_not_compared_with_what_it_was(tmp_path, cap
     assert whole(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    "named", [{"plugins": ("PLANTED",)}, {"settings": ("world.id=planted:World-v0",)}]
+)
+def test_code_that_somebody_elses_plan_names_is_not_run(untrained, tmp_path, capsys, named):
+    (tmp_path / "planted.py").write_text("raise SystemExit('it ran')")
+    path = shutil.copytree(untrained, tmp_path / "x")
+    given = {
+        key: tuple(text.replace("PLANTED", str(tmp_path / "planted.py")) for text in texts)
+        for key, texts in named.items()
+    }
+    plan = dataclasses.replace(compare.Plan.read(path), **given)
+    plan.write(path)
+    for run in plan.run_paths(path):
+        binding.bind(plan, run)
+    before = whole(path)
+    more = ["--algorithms", "fedprox", "--run", path, "--add"]
+    code, _, err = call(capsys, "compare", "probe-point", *more)
+    assert code == 2
+    assert "runs code that you have not agreed to" in err
+    assert whole(path) == before
+
+
 @pytest.mark.usefixtures("quick_compilation")
 def test_the_table_and_the_page_have_what_was_added(tmp_path, capsys, monkeypatch):
     place = InThisProcess()
@@ -385,7 +409,7 @@ def test_seeds_rounds_and_the_rest_of_a_quick_look_are_added(tmp_path, capsys, u
             new = len(runs) - len(there)
             assert new > 0
         assert f"{new} runs added" in out
-        assert {*unjudged.trained} == runs
+        assert {*unjudged.trained} == (runs if new == 0 else runs - there)
         assert {RunDirectory(path / run).summary()["rounds"] for run in runs} == {rounds}
         assert {*quick} <= runs
         assert call(capsys, "resume", path)[0] == 0

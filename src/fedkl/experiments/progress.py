@@ -62,6 +62,7 @@ def follow(
             going_on = [f"{run.name} {done.of(run)}/{planned[run]}" for run in followed.going_on]
             show(total, _GAP.join(going_on))
 
+        tick()
         return resume(workers.Trainer(say, tick, place, followed))
 
 
