@@ -17,6 +17,7 @@ SMALLEST = {
     "learner.minibatch": 16,
     "learner.epochs": 1,
     "critic.epochs": 1,
+    "critic.minibatch": 16,
     "evaluation.episodes": 1,
     "world.spread": 0.1,
 }

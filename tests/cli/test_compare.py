@@ -144,7 +144,7 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
 
     def bar(console, label, total, lines):
         said.append(label)
-        return nullcontext(lambda done: None)
+        return nullcontext(lambda done, going_on: None)
 
     monkeypatch.setattr(following, "bar", bar)
     for name in ("a", "b"):

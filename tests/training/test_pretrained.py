@@ -278,6 +278,26 @@ def test_every_run_of_a_comparison_starts_from_it(tmp_path, averaged, capsys, mo
         np.testing.assert_array_equal(policy.log_std, given)
 
 
+def test_what_is_added_to_a_comparison_starts_from_where_its_runs_started(
+    tmp_path, averaged, capsys, monkeypatch
+):
+    monkeypatch.setattr(compare_command, "_run_remaining", lambda path, place, options: None)
+    path, settings = tmp_path / "several", [f"{key}={value}" for key, value in SMALLEST.items()]
+    settings = [text for text in settings if not text.startswith(("world.", "federation.rounds"))]
+    start = ["--from", averaged.path]
+    made = ["--algorithms", "fedavg", "--seeds", 1, "--set", *settings, "--run", path, *start]
+    assert call(capsys, "compare", "probe-point", *made)[0] == 0
+    more = ["--algorithms", "fedkl", "--seeds", 2, "--run", path, "--add"]
+    code, _, err = call(capsys, "compare", "probe-point", *more, *start)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "starts from where its runs started: leave --from out" in err
+    code, _, err = call(capsys, "compare", "probe-point", *more)
+    assert (code, err) == (0, "")
+    starts = {of_run(RunDirectory.open(run)).start_from for run in path.iterdir() if run.is_dir()}
+    assert len(starts) == 1
+    assert "" not in starts
+
+
 def test_a_config_that_starts_somewhere_cannot_be_tuned_from_nothing(tmp_path, averaged, capsys):
     run = lifecycle.create(fedkl.start_from(config(), averaged.path), tmp_path / "run")
     code, _, err = call(

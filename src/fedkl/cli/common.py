@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,7 +236,13 @@ def settings_of(options: Namespace) -> dict[str, Any]:
 
 
 def started(options: Namespace, chosen: Config) -> Config:
-    """Let a config start from the run that --from gives, if it does.
+    """Let a config start from the run that --from gives, if it does."""
+    start = start_of(options)
+    return chosen if start is None else start(chosen)
+
+
+def start_of(options: Namespace) -> Callable[[Config], Config] | None:
+    """Return what lets a config start from the run that --from gives; None if it gives none.
 
     Raises:
         UserError: there is no such run or round, or it does not fit.
@@ -246,19 +253,10 @@ def started(options: Namespace, chosen: Config) -> Config:
     if options.start is None:
         if options.from_round is not None:
             raise UserError("--from-round needs --from RUN: it is a round of that run")
-        return chosen
+        return None
     given = options.from_round
     round = int(given) if given is not None and given.isdecimal() else given
-    return start_from(chosen, options.start, round, warn=console.warn)
-
-
-def warn_of_doubts(configs: Iterable[Config]) -> None:
-    """Warn of settings that can hardly be meant, of each once."""
-    from fedkl.cli import console
-    from fedkl.config.checks import doubts
-
-    for doubt in dict.fromkeys(doubt for config in configs for doubt in doubts(config)):
-        console.warn(doubt)
+    return partial(start_from, run=options.start, round=round, warn=console.warn)
 
 
 def run_named(options: Namespace, chosen: Config) -> Path:

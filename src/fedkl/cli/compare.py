@@ -66,7 +66,9 @@ def run(options: argparse.Namespace) -> None:
     )
     vary = parse_axes(options.vary, "--vary")
     with cluster.place(options) as place:
-        plan, made = compare.begin(options.run, wanted, seeds, vary, options.add, console.warn)
+        plan, made = compare.begin(
+            options.run, wanted, seeds, vary, options.add, console.warn, common.start_of(options)
+        )
         for line in compare.notes(plan):
             progress.say(line)
         common.say_added(options, made)

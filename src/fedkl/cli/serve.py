@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.cli import network, progress
+        from fedkl.config import checks
         from fedkl.io import compilation
         from fedkl.network.flower.engine import Flower
         from fedkl.server.loop import Federation
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     chosen = common.started(options, _config(options))
     options.run = options.run or common.run_named(options, chosen)
     network.check_servable(serving, chosen)
-    common.warn_of_doubts([chosen])
+    checks.warn_of_doubts([chosen], console.warn)
     watched = network.Watched()
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # What cannot work is refused before anything is written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from fedkl.core.errors import UserError
@@ -132,6 +133,12 @@ def doubts(config: Config) -> list[str]:
                     "at its end are nobody's"
                 )
     return found
+
+
+def warn_of_doubts(configs: Iterable[Config], warn: Callable[[str], None]) -> None:
+    """Warn of settings that can hardly be meant, of each once."""
+    for doubt in dict.fromkeys(doubt for config in configs for doubt in doubts(config)):
+        warn(doubt)
 
 
 def _check_evaluated(config: Config) -> None:

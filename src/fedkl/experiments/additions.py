@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedkl.config.config import Config, parse_assignment, put
+from fedkl.config.config import Config, from_mapping, parse_assignment, put
 from fedkl.core.errors import UserError
 from fedkl.io import strict_toml
 from fedkl.training import binding, growth, plugin_consent
@@ -124,6 +124,13 @@ def same_preset(before: str, now: str, path: Path) -> str:
     if not same:
         raise UserError(f"the runs of {path} are made from {before}, not from {now}")
     return now
+
+
+def started_like(config: Config, other: Config) -> Config:
+    """A config that starts from the policy that another one starts from, if that does."""
+    if other.pretrained is None:
+        return config
+    return from_mapping(config.mapping() | {"start_from": other.start_from}, other.pretrained)
 
 
 def changed(config: Config, seed: int, rounds: int | None) -> Config:

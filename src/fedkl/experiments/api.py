@@ -50,7 +50,8 @@ def compare(
     """Train several algorithms and settings with several seeds, and report: `fedkl compare`.
 
     Args:
-        config: a preset, a file that ends in .toml, or a config, whose seed does not count.
+        config: a preset, a file that ends in .toml, or a config, whose seed does not count; all
+            runs start from the policy that it starts from (`fedkl.start_from`), if it does.
         run: the comparison's directory; one that does not exist, unless `add` is given.
         algorithms: which; none: the config's own.
         seeds: how many, from 0 on (default: 3), or which.
@@ -87,7 +88,10 @@ def compare(
         rounds=additions.rounds_of(given),
     )
     axes = axes_of(vary, "vary")
-    comparisons.begin(path, wanted, partial(_seeds, seeds, 0), axes, add, _warn)
+    start = None
+    if isinstance(config, Config) and config.pretrained is not None:
+        start = partial(additions.started_like, other=config)
+    comparisons.begin(path, wanted, partial(_seeds, seeds, 0), axes, add, _warn, start)
     plan = comparisons.Plan.read(path)
     remaining = partial(comparisons.run_remaining, path, plan)
     follow(plan.run_paths(path), remaining, None, _console(progress), callbacks=callbacks)
@@ -139,6 +143,8 @@ def tune(
     """
     path = run_path(run)
     origin, given, own = _origin(config, set, rounds, plugins)
+    if isinstance(config, Config) and config.start_from:
+        raise UserError("a tuning starts from new policies: give a config without start_from")
     if not add and not grid:
         raise UserError("grid must say what to try, such as {'learner.d_local': [0.01, 0.02]}")
     if halvings is not None:
@@ -201,7 +207,8 @@ def _changes(config: Config) -> tuple[dict[str, Any], list[str]]:
     files = [file for file in config.plugins if file not in base.plugins]
     had, has = _flat(base.mapping()), _flat(config.mapping())
     changes = {key: value for key, value in has.items() if had.get(key) != value}
-    if preset(name, algorithm, seed, changes, files).mapping() != config.mapping():
+    again = additions.started_like(preset(name, algorithm, seed, changes, files), config)
+    if again.mapping() != config.mapping():
         raise UserError(
             f"this config cannot be said as {name} with other settings; give the preset, or a file "
             "that ends in .toml, and set={...}"
@@ -215,7 +222,7 @@ def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in mapping.items():
         inner = value.items() if isinstance(value, Mapping) else ()
         flat |= {f"{name}.{key}": item for key, item in inner} or {name: value}
-    elsewhere = ("seed", "preset", "plugins", "algorithm.name")
+    elsewhere = ("seed", "preset", "plugins", "algorithm.name", "start_from")
     return {name: value for name, value in flat.items() if name not in elsewhere}
 
 

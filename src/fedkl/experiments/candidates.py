@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from fedkl.config.checks import warn_of_doubts
 from fedkl.config.config import Config, preset
 from fedkl.core.errors import UserError
 from fedkl.experiments import additions
@@ -69,6 +70,7 @@ def begin(path: Path, asked: Asked, more: bool, warn: Warn) -> tuple[Plan, int]:
     every = first.evaluation.every
     judged = rungs(first.federation.rounds, asked.halvings, len(plan.candidates), every)
     plan = dataclasses.replace(plan, rungs=judged, evaluated_every=every)
+    warn_of_doubts((config_of(plan, one, plan.seeds[0]) for one in plan.candidates), warn)
     create(path, plan, partial(config_of, plan))
     return plan, len(plan.run_paths(path))
 
@@ -111,6 +113,7 @@ def _add(path: Path, before: Plan, asked: Asked, warn: Warn) -> Plan:
             configs[names[seed]] = additions.changed(made, seed, plan.rungs[-1])
     if not configs and (plan.rungs, plan.jobs) == (before.rungs, before.jobs):
         return before
+    warn_of_doubts((config_of(plan, one, plan.seeds[0]) for one in new), warn)
     growth.grow(path, before, plan, {name: made.mapping() for name, made in configs.items()})
     return plan
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedkl.config import config
+from fedkl.config.checks import warn_of_doubts
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.experiments import additions, workers
@@ -99,6 +99,8 @@ def config_of(plan: Plan, algorithm: str, seed: int, varied: Mapping[str, Any]) 
 
 Configure = Callable[[str, int, Mapping[str, Any]], Config]
 """The config of an algorithm, a seed, and settings that are varied."""
+Start = Callable[[Config], Config]
+"""Lets a config start from another run's policy."""
 
 
 def create(path: Path, plan: Plan, configure: Configure) -> None:
@@ -151,9 +153,13 @@ def add(path: Path, before: Plan, more: Plan, warn: additions.Warn) -> Plan:
         raise UserError(f"{path} cannot be added to: runs that it has would get other names")
     first = before.seeds[0]
     twins = {cell: of_run(RunDirectory(path / name_of(cell, first))) for cell in old}
+
+    def config_like(*which: Any) -> Config:
+        return additions.started_like(config_of(*which), next(iter(twins.values())))
+
     if more.settings or more.plugins or old.keys() != cells.keys():
         for cell, (algorithm, varied) in old.items():
-            now = config_of(plan, algorithm, first, varied)
+            now = config_like(plan, algorithm, first, varied)
             additions.require_same_config(path / name_of(cell, first), twins[cell], now)
     rounds = plan.rounds or (max(lengths) if len(lengths) == 1 else None)
     configs: dict[str, Config] = {}
@@ -163,7 +169,7 @@ def add(path: Path, before: Plan, more: Plan, warn: additions.Warn) -> Plan:
             additions.require_same_code(path / name_of(cell, first), twins[cell], warn)
         for seed in new:
             twin = twins.get(cell)
-            made = config_of(plan, algorithm, seed, varied) if twin is None else twin
+            made = config_like(plan, algorithm, seed, varied) if twin is None else twin
             configs[name_of(cell, seed)] = additions.changed(made, seed, rounds)
         if cell not in old:
             made = additions.changed(configs[name_of(cell, first)], first, max(lengths))
@@ -173,7 +179,11 @@ def add(path: Path, before: Plan, more: Plan, warn: additions.Warn) -> Plan:
     refuse_seen_seeds(configs.values(), plan.seeds)
     if not configs and (plan.rounds, plan.jobs) == (before.rounds, before.jobs):
         return before
-    growth.grow(path, before, plan, {name: made.mapping() for name, made in configs.items()})
+    unlike = (configs[name_of(cell, first)] for cell in cells if cell not in old)
+    warn_of_doubts(unlike, warn)
+    mappings = {name: made.mapping() for name, made in configs.items()}
+    starts = {name: made.pretrained for name, made in configs.items()}
+    growth.grow(path, before, plan, mappings, starts)
     return plan
 
 
@@ -184,6 +194,7 @@ def begin(
     vary: Sequence[Axis],
     more: bool,
     warn: additions.Warn,
+    start: Start | None = None,
 ) -> tuple[Plan, int]:
     """Make a comparison, or add to one.
 
@@ -194,6 +205,8 @@ def begin(
         vary: the axes of what is varied.
         more: True to add to a comparison that is there.
         warn: is told of what need not stop anybody.
+        start: lets each of its configs start from a policy; None: from a new one, or of what is
+            added, from where the others started.
 
     Returns:
         Its plan, and how many runs were made.
@@ -207,10 +220,21 @@ def begin(
     points = tuple(product_of(vary, fixed, "--vary")) if vary else ()
     wanted = dataclasses.replace(wanted, seeds=seeds(before.seeds), vary=points)
     if more:
+        if start is not None:
+            raise UserError(
+                f"what is added to {path} starts from where its runs started: leave --from out"
+            )
         plan = add(path, before, wanted, warn)
     else:
         plan = complete(wanted)
-        create(path, plan, partial(config_of, plan))
+
+        def configure(algorithm: str, seed: int, varied: Mapping[str, Any]) -> Config:
+            made = config_of(plan, algorithm, seed, varied)
+            return made if start is None else start(made)
+
+        of_first_seed = (configure(name, plan.seeds[0], own) for name, own in plan.cells().values())
+        warn_of_doubts(of_first_seed, warn)
+        create(path, plan, configure)
     return plan, len(plan.run_paths(path)) - len(before.run_paths(path))
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedkl.config.checks import doubts
+from fedkl.config.checks import warn_of_doubts
 from fedkl.config.config import Config
 from fedkl.core.arguments import run_path, whole
 from fedkl.core.errors import UserError
@@ -58,8 +58,7 @@ def train(
         lifecycle.creating(config, path) as directory,
         notify(callbacks, directory) as watch,
     ):
-        for doubt in doubts(config):
-            warn(doubt)
+        warn_of_doubts([config], warn)
         run_remaining(directory, watch, warn, federation)
     return directory.path
 
