@@ -36,7 +36,7 @@ def test_the_readme_goes_from_the_install_to_acting_in_eight_lines(tmp_path, mon
     code, _ = examples_of_the_readme()
     install = 1
     assert install + len([line for line in code.splitlines() if line]) <= 8
-    short = {"federation.rounds": 2, "learner.steps": 64, "learner.iterations": 1}
+    short = {"federation.rounds": 2, "learner.steps": 512, "learner.iterations": 1}
     preset = fedkl.preset
     monkeypatch.setattr(
         fedkl.config.config, "preset", lambda name, set: preset(name, set=set | short)
