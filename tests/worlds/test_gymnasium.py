@@ -6,8 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+import fedkl
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
+from fedkl.simulators.gymnasium.simulation import Environment
 from fedkl.worlds import Continuous, Discrete, Gymnasium
 from fedkl.worlds import gymnasium as module
 from fedkl.worlds.heterogeneous import Differences
@@ -169,3 +171,19 @@ def test_without_gymnasium_there_is_a_sentence_that_says_what_to_install(monkeyp
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(UserError, match=r"pip install -e '\.\[gymnasium\]'"):
         Gymnasium()
+
+
+def test_a_client_is_filmed_by_its_environments_own_pictures():
+    config = fedkl.preset("gym:CartPole-v1", set={"federation.clients": 2, "world.horizon": 30})
+    with fedkl.Federation(config) as federation:
+        episode = federation.film(1, deterministic=True)
+        frames = list(episode.frames)
+    assert episode.frames_per_second == 50
+    assert len(frames) == len(episode.totals) > 1
+    assert frames[0].shape == (400, 600, 3)
+    assert not np.array_equal(frames[0], frames[-1])
+
+
+def test_an_environment_that_has_no_pictures_is_refused_when_it_is_filmed():
+    with pytest.raises(UserError, match=r"toys/Dict-v0 cannot be drawn: .* rgb_array \(available"):
+        Environment("toys/Dict-v0").prepare_pictures()

@@ -75,7 +75,7 @@ def write(
         for client, episode in found.items()
     ]
     speed = f", {world.playback:g}x" if world.playback else ""
-    heading = f"{federation.config.algorithm.name} on {world.name}, "
+    heading = f"{federation.config.algorithm.name} on {world.title}, "
     heading += f"round {int(federation.state.round)}{speed}"
     frames = grid(scenes, heading, world.legend, _WIDTHS[options.video.suffix.lower()])
     write_video(options.video, frames, next(iter(found.values())).frames_per_second)
