@@ -185,7 +185,7 @@ def draw(found: dict[str, list[dict[str, Any]]], d_global: float) -> tuple[str, 
             style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8.5, "color": MUTED}
             above.text(middle, 0.99, said, transform=place, **style)
         picture = rendered({"c1": Drawing(figure, "c1 within rounds", "", columns=3)})["c1"]
-    return picture.svg, picture.png
+    return picture.svg, picture.files[".png"]
 
 
 def _mark_rounds(axes: Axes, rounds: int, iterations: int) -> None:

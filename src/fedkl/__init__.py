@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fedkl.core.settings import setting
     from fedkl.experiments.api import compare, tune
     from fedkl.policies import Policy, load
+    from fedkl.report.api import report
     from fedkl.server.aggregation import (
         Reducer,
         Step,
@@ -109,6 +110,7 @@ _HOMES = {
     "register_transform": "fedkl.server.aggregation",
     "register_upload": "fedkl.clients.upload",
     "register_world": "fedkl.worlds",
+    "report": "fedkl.report",
     "resume": "fedkl.training.api",
     "setting": "fedkl.core.settings",
     "start_from": "fedkl.training.pretrained",
@@ -157,6 +159,7 @@ __all__ = [
     "register_transform",
     "register_upload",
     "register_world",
+    "report",
     "resume",
     "setting",
     "start_from",

@@ -180,7 +180,7 @@ def test_figures_without_numbers_are_left_out(make_run: Callable[..., Path]) -> 
         record.update(rejected=[], guarded=0)
 
     runs = load_runs(make_run(algorithm="fedavg", rounds=1, edit=bare))
-    assert list(draw(grouped(runs), None)) == ["learning_curves"]
+    assert list(draw(grouped(runs), None)) == ["learning_curves", "paper"]
 
 
 def test_clients_that_are_all_alike_have_no_figures_of_their_own(

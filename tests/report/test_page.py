@@ -114,9 +114,10 @@ def test_page_tells_the_story(reported: Path) -> None:
     assert "unfinished</span>" not in text
 
 
-def test_every_figure_is_there_as_png_and_svg(reported: Path) -> None:
+def test_every_figure_is_there_as_png_svg_and_pdf(reported: Path) -> None:
     names = {path.stem for path in (reported / "figures").glob("*.svg")}
-    assert names == {path.stem for path in (reported / "figures").glob("*.png")}
+    for ending in ("*.png", "*.pdf"):
+        assert names == {path.stem for path in (reported / "figures").glob(ending)}
     assert {
         "learning_curves",
         "worst_client",
@@ -129,6 +130,7 @@ def test_every_figure_is_there_as_png_and_svg(reported: Path) -> None:
         "coefficient_c2",
         "guarded",
         "rejected",
+        "paper",
     } == names
 
 

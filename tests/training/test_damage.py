@@ -81,7 +81,7 @@ def saved(run):
 def resume(case, path, warn):
     run = RunDirectory.open(path)
     lifecycle.run_remaining(run, silent, warn, case.fresh(path))
-    measured = ("seconds", "time", "log")
+    measured = ("seconds", "seconds_training", "time", "log")
     records = [{k: v for k, v in r.items() if k not in measured} for r in run.metrics.read()]
     summary = {k: v for k, v in run.summary().items() if k not in measured}
     return saved(run), records, summary

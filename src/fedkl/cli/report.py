@@ -1,15 +1,12 @@
-"""`fedkl report`: write the page, the figures and the table of runs."""
+"""`fedkl report`: write the page, the figures and the tables of runs."""
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedkl.cli import common, console, interrupts, output
-from fedkl.core.errors import UserError
-from fedkl.io.files import explain_os_errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,41 +24,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="where page and figures go; default: the one DIR that is given, or else ./report",
+        help="where page, figures and tables go; default: the one DIR that is given, or else "
+        "./report",
+    )
+    parser.add_argument(
+        "--x",
+        default="rounds",
+        choices=("rounds", "steps", "gradient-steps", "bytes"),
+        help="what figures have from left to right; default: rounds",
+    )
+    parser.add_argument(
+        "--alike",
+        type=Path,
+        metavar="DIR",
+        help="the same on clients that are alike: say what heterogeneity costs, and what is won "
+        "back; default: none",
+    )
+    parser.add_argument(
+        "--initial",
+        action="store_true",
+        help="evaluate each run's policy before training, too, as round 0 of curves and figures; "
+        "takes an evaluation for each run, once",
     )
     common.add_formats(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    with interrupts.importing():
-        from fedkl.report.pictures import require_matplotlib
-
-    if options.target is not None and not math.isfinite(options.target):
-        raise UserError(f"--target must be a finite number, not {options.target}")
-    require_matplotlib()
-    alone = options.runs[0] if len(options.runs) == 1 else Path("report")
-    write(options.runs, options.out or alone, options.target, options)
+    write(
+        options.runs,
+        options.out,
+        options.target,
+        options,
+        options.x,
+        options.alike,
+        options.initial,
+    )
 
 
 def write(
-    sources: Sequence[Path], out: Path, target: float | None, options: argparse.Namespace
+    sources: Sequence[Path],
+    out: Path | None,
+    target: float | None,
+    options: argparse.Namespace,
+    x: str = "rounds",
+    alike: Path | None = None,
+    initial: bool = False,
 ) -> None:
     """Write the page, and print the table.
 
     Args:
         sources: runs and comparisons.
-        out: where the page goes.
-        target: as `write_report` has it.
+        out, target, x, alike, initial: as `fedkl.report` has them.
         options: say for whom the table is.
     """
-    from fedkl.report import load_runs, print_table, records, write_report
+    with interrupts.importing():
+        from fedkl.report import print_table, records
+        from fedkl.report.api import make
+        from fedkl.report.groups import grouped
+        from fedkl.report.pairs import pairs_of
 
-    runs = load_runs(*sources, warn=console.warn)
-    with explain_os_errors("create", out):
-        out.mkdir(parents=True, exist_ok=True)
-    page = write_report(out, runs, target, sources)
-    rows = records(runs, target)
-    if output.answered(options, {"report": str(page), "rows": rows}, rows):
+    made = make(sources, out, target, x, alike, initial, console.warn)
+    rows = records(made.runs, target)
+    record = {
+        "report": str(made.page),
+        "rows": rows,
+        "pairs": [pair.record() for pair in pairs_of(grouped(made.runs))],
+        "price": None if made.price is None else made.price.record(),
+    }
+    if output.answered(options, record, rows):
         return
-    print_table(runs, console.out, target)
-    console.out.print(f"report: {page}", soft_wrap=True)
+    print_table(made.runs, console.out, target)
+    console.out.print(f"report: {made.page}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Tables of text on a screen of any width: no number is ever cut.
+"""Tables of text on a screen of any width, where no number is ever cut, and tables as CSV.
 
 A table that is too wide folds the widest column of words; if that does not help, its rows are
 stacked: a block for each, with a line for each column.
@@ -6,12 +6,17 @@ stacked: a block for each, with a line for each column.
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
+
+from fedkl.io import strict_json
 
 _GAP = "  "
 _NARROWEST = 12
@@ -121,3 +126,28 @@ def _stacked(table: Table, width: int) -> list[str]:
             result += [f"    {piece}" for piece in wrapped]
         result += [f"    {note}" for note in table.notes[number : number + 1]]
     return result
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows as CSV with a header; what is not known is empty, and lists are JSON.
+
+    Example:
+        >>> print(as_csv([{"client": 0, "return": None, "sizes": [1, 2]}]), end="")
+        client,return,sizes
+        0,,"[1, 2]"
+    """
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | tuple | dict):
+        return strict_json.encode({"": value})[5:-1].decode()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value

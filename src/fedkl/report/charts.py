@@ -7,13 +7,24 @@ close-up. Where more than two algorithms would lie over each other, each has a p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedkl.report.groups import Group, Series, judged
-from fedkl.report.lines import Line, canvas, draw_line, lines_of, log_axis, room_for, round_ticks
+from fedkl.report.lines import (
+    X_AXES,
+    Line,
+    canvas,
+    draw_line,
+    lines_of,
+    log_axis,
+    room_for,
+    round_ticks,
+)
 from fedkl.report.pictures import Drawing, Trace
+from fedkl.report.runs import LoadedRun
+from fedkl.report.statistics import FloatArray
 from fedkl.report.style import BEHIND, MUTED, SHADE
 from fedkl.report.table import minus, number
 
@@ -60,7 +71,7 @@ class Chart:
     series: Series
     ylabel: str
     xlabel: str = "round"
-    over: Series | None = None
+    over: Callable[[LoadedRun], FloatArray] | None = None
     width: float = 1.8
     cut: str = ""
     log: bool = False
@@ -95,14 +106,19 @@ class _Content(NamedTuple):
         return len(self.lines) <= TOGETHER
 
 
-def draw_chart(groups: Sequence[Group], chart: Chart, caption: str) -> Drawing | None:
+def draw_chart(
+    groups: Sequence[Group], chart: Chart, caption: str, x: str = "rounds"
+) -> Drawing | None:
     """Draw a quantity; None if no algorithm has it.
 
     Args:
         groups: the algorithms.
         chart: what to draw.
         caption: to which a sentence is added where there is a close-up.
+        x: of `X_AXES`, for a chart that has no x axis of its own.
     """
+    if chart.over is None:
+        chart = replace(chart, over=X_AXES[x].over, xlabel=X_AXES[x].label)
     every = lines_of(groups, chart.series, chart.over)
     lines = [line for line in every if line.dashes == "-"]
     if not lines:
@@ -192,7 +208,8 @@ def _draw(axes: Axes, panel: _Panel, content: _Content) -> None:
     for group in content.groups if chart.unfinished and isinstance(chart.series, str) else ():
         colour = next((line.colour for line in panel.lines if line.name == group.label), None)
         for run in group.left_out if colour else ():
-            axes.plot(run.rounds, run.series(str(chart.series)), "o:", ms=2, lw=1, c=colour)
+            x = run.rounds if chart.over is None else chart.over(run)
+            axes.plot(x, run.series(str(chart.series)), "o:", ms=2, lw=1, c=colour)
     for mark in chart.marks:
         axes.axhline(mark.value, color=mark.colour, lw=1, ls=mark.dashes, label=mark.label)
 

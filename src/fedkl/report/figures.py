@@ -22,7 +22,18 @@ from fedkl.report.groups import (
     levels,
     worlds,
 )
-from fedkl.report.lines import MOST_SEEDS, canvas, dashes_of, label_axes, shades_of
+from fedkl.report.lines import (
+    MOST_SEEDS,
+    X_AXES,
+    canvas,
+    dashes_of,
+    draw_line,
+    label_axes,
+    lines_of,
+    room_for,
+    shades_of,
+)
+from fedkl.report.paper import draw_paper
 from fedkl.report.pictures import Drawing, Picture, Trace, matplotlib_style, rendered
 from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, estimate, iqm
@@ -39,12 +50,19 @@ _MEANING = {
 }
 
 
-def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
+def draw(
+    groups: Sequence[Group],
+    target: float | None,
+    x: str = "rounds",
+    alike: Group | None = None,
+) -> dict[str, Picture]:
     """Draw every figure that the runs have numbers for.
 
     Args:
         groups: the runs by algorithm.
         target: the return marked as the target.
+        x: of `lines.X_AXES`, what figures of a quantity over rounds have from left to right.
+        alike: runs on clients that are alike, to see the return against.
 
     Returns:
         The pictures by name.
@@ -53,23 +71,45 @@ def draw(groups: Sequence[Group], target: float | None) -> dict[str, Picture]:
     own = judged(groups)  # references are drawn where the axis shows returns
     with matplotlib_style():
         drawings = {
-            "learning_curves": _learning_curves(groups, target),
-            "return_by_level": _return_by_level(judged(every)),
-            "worst_client": _worst_client(groups),
-            "client_spread": _client_spread(groups),
-            "client_returns": _client_returns(groups),
-            "return_by_megabytes": _return_by_megabytes(own),
-            "kl_local": _kl_local(own),
-            "distance_global": _distance_global(own),
-            **_coefficients(own),
-            "guarded": _trouble(own, "guarded"),
-            "rejected": _trouble(own, "rejected"),
+            "learning_curves": _learning_curves(groups, target, x),
+            "worst_client": _worst_client(groups, x),
+            "client_spread": _client_spread(groups, x),
+            "return_by_megabytes": None if x == "bytes" else _return_by_megabytes(own),
+            "kl_local": _kl_local(own, x),
+            "distance_global": _distance_global(own, x),
+            **_coefficients(own, x),
+            "guarded": _trouble(own, "guarded", x),
+            "rejected": _trouble(own, "rejected", x),
         }
-        alike = (
-            ("worst_client", "client_spread", "client_returns") if _clients_alike(groups) else ()
-        )
-        shown = {name: d for name, d in drawings.items() if d is not None and name not in alike}
+        drawings["return_by_level"] = _return_by_level(judged(every))
+        drawings["client_returns"] = _client_returns(groups)
+        drawings["price"] = None if alike is None else _price(groups, alike, x)
+        drawings["paper"] = draw_paper(groups, x)
+        same = ("worst_client", "client_spread", "client_returns") if _clients_alike(groups) else ()
+        shown = {name: d for name, d in drawings.items() if d is not None and name not in same}
         return rendered(shown)
+
+
+def _price(groups: Sequence[Group], alike: Group, x: str) -> Drawing | None:
+    """Draw the return beside that on clients that are alike, in black."""
+    shown = [alike, *groups]
+    lines = lines_of(shown, "return_mean", X_AXES[x].over)
+    if not lines:
+        return None
+    figure, axes = canvas(6.2, 3.1)
+    for line in lines:
+        draw_line(axes, line, spread=line.dashes == "-")
+    low, high, _ = room_for(shown, "return_mean", [line.values for line in lines], "low")
+    axes.set_ylim(low, high)
+    label_axes(axes, "mean return over clients", X_AXES[x].label)
+    traces = [Trace(axes, line.name, line.colour, line.x, line.summary) for line in lines]
+    return Drawing(
+        figure,
+        "What heterogeneity costs, and what is won back",
+        f"{alike.label} is what the other algorithms could come to if all clients were alike.",
+        traces,
+        columns=2,
+    )
 
 
 def _clients_alike(groups: Sequence[Group]) -> bool:
@@ -84,7 +124,9 @@ def _clients_alike(groups: Sequence[Group]) -> bool:
     return known
 
 
-def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing | None:
+def _learning_curves(
+    groups: Sequence[Group], target: float | None, x: str = "rounds"
+) -> Drawing | None:
     chart = Chart(
         "Return of the policy",
         "return_mean",
@@ -104,7 +146,7 @@ def _learning_curves(groups: Sequence[Group], target: float | None) -> Drawing |
         )
     if any(group.left_out for group in groups):
         caption += " Dotted lines are unfinished runs, which are not counted."
-    return draw_chart(groups, chart, caption)
+    return draw_chart(groups, chart, caption, x)
 
 
 def _return_by_level(groups: Sequence[Group]) -> Drawing | None:
@@ -159,23 +201,25 @@ def _common_name(tasks: Sequence[str]) -> str:
     return names.pop() if len(names) == 1 and all(t.count("=") == 1 for t in tasks) else ""
 
 
-def _worst_client(groups: Sequence[Group]) -> Drawing | None:
+def _worst_client(groups: Sequence[Group], x: str = "rounds") -> Drawing | None:
     title, label = "Return of the worst client", "return of the worst client"
     return draw_chart(
         groups,
         Chart(title, "return_min", label, cut="low"),
         "The lowest client's return in each evaluated round: a federation is only as fair as this "
         "line is high.",
+        x,
     )
 
 
-def _client_spread(groups: Sequence[Group]) -> Drawing | None:
+def _client_spread(groups: Sequence[Group], x: str = "rounds") -> Drawing | None:
     title, label = "How far the clients lie apart", "standard deviation over clients"
     return draw_chart(
         groups,
         Chart(title, "return_std", label, width=_NOISY, cut="high", from_zero=True),
         "How far the clients' returns lie apart; lower means that one policy serves them more "
         "equally.",
+        x,
     )
 
 
@@ -238,7 +282,7 @@ def _return_by_megabytes(groups: Sequence[Group]) -> Drawing | None:
     return draw_chart(groups, chart, "Return against traffic: further left is cheaper.")
 
 
-def _kl_local(groups: Sequence[Group]) -> Drawing | None:
+def _kl_local(groups: Sequence[Group], x: str = "rounds") -> Drawing | None:
     marks = _settings(groups, "learner", "d_local")
     steered = " An adaptive penalty steers it to d_local." if marks else ""
     return draw_chart(
@@ -246,10 +290,11 @@ def _kl_local(groups: Sequence[Group]) -> Drawing | None:
         _logarithmic("How far a local step goes", "kl_local", "KL divergence of a step", marks),
         "How far one iteration of local training moves the policy, mean over clients and "
         f"iterations (logarithmic axis).{steered}",
+        x,
     )
 
 
-def _distance_global(groups: Sequence[Group]) -> Drawing | None:
+def _distance_global(groups: Sequence[Group], x: str = "rounds") -> Drawing | None:
     marks = _settings(groups, "algorithm", "d_global")
     steered = " An algorithm with d_global steers it there." if marks else ""
     title = "How far clients drift from the global policy"
@@ -258,6 +303,7 @@ def _distance_global(groups: Sequence[Group]) -> Drawing | None:
         _logarithmic(title, "distance_global", "distance", marks),
         "How far the clients' policies have drifted from the global one at the end of a round, "
         f"mean over clients (logarithmic axis).{steered}",
+        x,
     )
 
 
@@ -280,10 +326,12 @@ def _settings(groups: Sequence[Group], table: str, key: str) -> list[Mark]:
     return marks
 
 
-def _coefficients(groups: Sequence[Group]) -> dict[str, Drawing | None]:
+def _coefficients(groups: Sequence[Group], x: str) -> dict[str, Drawing | None]:
     """Draw a figure for each coefficient that any of the runs adapts."""
     names = {name for group in groups for run in group.counted for name in run.coefficients}
-    return {COEFFICIENT + _in_letters(name): _coefficient(groups, name) for name in sorted(names)}
+    return {
+        COEFFICIENT + _in_letters(name): _coefficient(groups, name, x) for name in sorted(names)
+    }
 
 
 def _in_letters(name: str) -> str:
@@ -291,13 +339,14 @@ def _in_letters(name: str) -> str:
     return "".join(c if c.isalnum() or c == "_" else f"-{ord(c):x}-" for c in name)
 
 
-def _coefficient(groups: Sequence[Group], name: str) -> Drawing | None:
+def _coefficient(groups: Sequence[Group], name: str, x: str) -> Drawing | None:
     title = f"Penalty coefficient {name}"
     meaning = _MEANING.get(name, title)
     return draw_chart(
         groups,
         _logarithmic(title, lambda run: run.coefficient(name), f"coefficient {name}"),
         f"{meaning}, mean over clients (logarithmic axis).",
+        x,
     )
 
 
@@ -316,7 +365,7 @@ _TROUBLE = {
 }
 
 
-def _trouble(groups: Sequence[Group], key: str) -> Drawing | None:
+def _trouble(groups: Sequence[Group], key: str, x: str) -> Drawing | None:
     """Running totals of what should not happen; None if it never did."""
 
     def total(run: LoadedRun) -> FloatArray:
@@ -325,4 +374,4 @@ def _trouble(groups: Sequence[Group], key: str) -> Drawing | None:
     if not any(total(run)[-1] > 0 for group in groups for run in group.counted):
         return None
     title, ylabel, caption = _TROUBLE[key]
-    return draw_chart(groups, Chart(title, total, ylabel, from_zero=True), caption)
+    return draw_chart(groups, Chart(title, total, ylabel, from_zero=True), caption, x)

@@ -101,6 +101,13 @@ class Group:
         """
         return aligned(self.counted, series)
 
+    def initial(self, series: Series) -> FloatArray | None:
+        """Return a quantity of the counted runs before the first round, if all have it."""
+        if not isinstance(series, str):
+            return None
+        found = [(run.initial or {}).get(series) for run in self.counted]
+        return None if None in found else np.array(found, dtype=np.float64)
+
     def finals(self, series: Series = "return_mean") -> FloatArray:
         """Return the mean over the final window, for each counted run."""
         values = self.curves(series).values

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedkl.report.groups import Curves, Group, Series, aligned, judged
+from fedkl.report.runs import LoadedRun
 from fedkl.report.statistics import FloatArray, interval
 from fedkl.report.style import REFERENCES, colours, robust_range
 from fedkl.report.table import minus
@@ -62,7 +63,7 @@ def dashes_of(group: Group, groups: Sequence[Group]) -> Any:
 
 
 def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None) -> list[Line]:
-    """Return a quantity of every algorithm that has it.
+    """Return a quantity of every algorithm that has it, from before the first round if known.
 
     Args:
         groups: the algorithms.
@@ -79,8 +80,14 @@ def lines_of(groups: Sequence[Group], series: Series, over: Series | None = None
         x = curves.rounds.astype(np.float64)
         if over is not None:
             totals = aligned(group.counted, over)
+            if not np.isin(full.rounds, totals.rounds).all():
+                continue  # what it has spent is not known
             common = totals.values[:, np.isin(totals.rounds, full.rounds)]
             x = Curves(full.rounds, common).thinned().values.mean(axis=0)
+        if (before := group.initial(series)) is not None:
+            x = np.concatenate([[0.0], x])
+            rounds = np.concatenate([[0], curves.rounds])
+            curves = Curves(rounds, np.column_stack([before, curves.values]))
         shade = shades[group.label]
         bounds = interval(curves.values)
         dashes = dashes_of(group, groups)
@@ -99,10 +106,40 @@ def canvas(width: float = 5.4, height: float = 3.0) -> tuple[Figure, Axes]:
 
 
 def round_ticks(axes: Axes, most: int) -> None:
-    """Set ticks at whole rounds, which most x axes show."""
-    from matplotlib.ticker import MaxNLocator
+    """Set ticks at whole rounds, which most x axes show; thousands and millions are k and M."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: minus(_short(value))))
+
+
+def _short(value: float) -> str:
+    """Return a number as a tick has it.
+
+    Example:
+        >>> _short(500), _short(20_000), _short(1.5e6)
+        ('500', '20k', '1.5M')
+    """
+    for size, letter in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):g}{letter}"
+    return f"{value:g}"
+
+
+class XAxis(NamedTuple):
+    """A quantity that figures may show from left to right."""
+
+    label: str
+    over: Callable[[LoadedRun], FloatArray] | None = None
+    """None: rounds."""
+
+
+X_AXES = {
+    "rounds": XAxis("round"),
+    "steps": XAxis("environment steps, all clients", lambda run: run.env_steps),
+    "gradient-steps": XAxis("gradient steps, all clients", lambda run: run.gradient_steps),
+    "bytes": XAxis("communicated (MB, both ways, all clients)", lambda run: run.megabytes),
+}
 
 
 def draw_line(axes: Axes, line: Line, width: float = 1.8, spread: bool = True) -> None:

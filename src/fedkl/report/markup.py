@@ -92,7 +92,7 @@ def figure(picture: Picture, wide: bool) -> Html:
     described = f'role="img" aria-label="{title}" aria-describedby="{name}-caption"'
     body = themed(body).replace("<svg", f"<svg {described}", 1)
     kind = ' class="wide"' if wide else ""
-    files = " ".join(link(f"figures/{name}.{end}", end.upper()) for end in ("png", "svg"))
+    files = " ".join(link(f"figures/{name}.{end}", end.upper()) for end in ("png", "svg", "pdf"))
     values = picture.values
     if values:
         values = f'<script type="application/json" class="values">{values}</script>'

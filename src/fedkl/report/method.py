@@ -115,6 +115,13 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
             "Seconds",
             "Wall-clock time of the rounds. It depends on the machine and on what ran beside it.",
         ),
+        (
+            "Seconds of training",
+            "The same without compilation: of rounds with an evaluation, and of those without, the "
+            "median of all but the first, which compiles, times their number; mean over seeds. "
+            "Steps a second are the environment steps of training, divided by that. Evaluations "
+            "are in the time and not in the steps, so compare runs that are evaluated alike.",
+        ),
     ]
     if several:
         entries += [

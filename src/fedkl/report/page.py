@@ -12,8 +12,9 @@ import tomli_w
 
 from fedkl.core.text import few
 from fedkl.report.answer import answer, improvements, notes
+from fedkl.report.exports import FILES, write_tables
 from fedkl.report.figures import COEFFICIENT, draw
-from fedkl.report.groups import Group, drawn, grouped
+from fedkl.report.groups import Group, drawn, grouped, worlds
 from fedkl.report.labels import differing, flat, shown
 from fedkl.report.lines import shades_of
 from fedkl.report.markup import (
@@ -32,7 +33,9 @@ from fedkl.report.markup import (
     typed,
 )
 from fedkl.report.method import legend, method, target_note
+from fedkl.report.pairs import pairs_of, pairs_table
 from fedkl.report.pictures import Picture, write_figures
+from fedkl.report.price import Price, price_table
 from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, themed
@@ -40,7 +43,7 @@ from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, tab
 
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
-    "Learning": ["learning_curves", "return_by_level"],
+    "Learning": ["learning_curves", "return_by_level", "price"],
     "Clients and communication": [
         "worst_client",
         "client_spread",
@@ -50,6 +53,7 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
+_PAPER = "paper"  # the figure that is not on the page
 _MOST_NAMED = 8  # groups, directories and the like in a row; more are not read
 _MOST_SEEDS = 20
 _WIDE = ("learning_curves",)
@@ -65,14 +69,20 @@ def write_report(
     runs: Sequence[LoadedRun],
     target: float | None = None,
     sources: Sequence[Path] | None = None,
+    x: str = "rounds",
+    price: Price | None = None,
+    alike: Path | None = None,
 ) -> Path:
-    """Write `report.html`, and its figures as PNG and SVG into `figures/`.
+    """Write `report.html`, its figures into `figures/`, and its tables (`exports.FILES`).
 
     Args:
         directory: where the report goes: that of the run or of the comparison, or any other.
         runs: what `load_runs` read.
         target: the return whose reaching is timed; by default see `statistics.default_target`.
         sources: the directories that `load_runs` read; by default the one that the report goes to.
+        x: of `lines.X_AXES`, what figures of a quantity over rounds have from left to right.
+        price: what heterogeneity costs, if that was asked.
+        alike: the directory that it was compared with.
 
     Returns:
         The path of the page.
@@ -84,13 +94,17 @@ def write_report(
     groups = grouped(runs)
     used = target_of(groups) if target is None else target
     # Before anything is drawn, because it refuses a day that is none.
-    made = made_by(_command(directory, target, sources), ["fedkl", "numpy", "matplotlib"])
-    pictures = draw(groups, used)
+    command = _command(directory, target, sources, x, alike)
+    made = made_by(command, ["fedkl", "numpy", "matplotlib"])
+    pictures = draw(groups, used, x, None if price is None else price.alike)
     patterns = [pattern for section in _SECTIONS.values() for pattern in section]
-    write_figures(directory, pictures, patterns)
+    write_figures(directory, pictures, [*patterns, _PAPER])
+    write_tables(directory, runs, target)
     body = filled(
         "runs.html",
-        results=_results(runs, groups, used, given=target is not None),
+        results=_results(runs, groups, used, given=target is not None)
+        + ("" if price is None else price_table(price))
+        + _exported(pictures),
         legend=html(legend(groups)),
         figures="\n".join(_section(title, pictures) for title in _SECTIONS),
         runs=_runs(runs, used, directory) + _rejections(runs) + _broken_readings(runs),
@@ -108,9 +122,25 @@ def write_report(
     return page.write(directory / "report.html")
 
 
-def _command(directory: Path, target: float | None, sources: Sequence[Path] | None) -> str:
+def _exported(pictures: Mapping[str, Picture]) -> Html:
+    """Link to the files beside the page that are for a paper, or for other programs."""
+    paper = [f"figures/{_PAPER}{end}" for end in (".pdf", ".svg", ".png") if _PAPER in pictures]
+    links = " ".join(link(name, name.rpartition("/")[2]) for name in (*FILES, *paper))
+    said = "For a paper and other programs: the curves, this table, all algorithms in one panel: "
+    return paragraph(Html(f"{html(said)}{links}"), "small")
+
+
+def _command(
+    directory: Path,
+    target: float | None,
+    sources: Sequence[Path] | None,
+    x: str,
+    alike: Path | None,
+) -> str:
     """Return the command that makes the page again."""
     given = "" if target is None else f" --target {target:g}"
+    given += "" if x == "rounds" else f" --x {x}"
+    given += "" if alike is None else f" --alike {typed(alike)}"
     names = [typed(path) for path in sources or [directory]]
     if sources and [*sources] != [directory]:
         given += f" --out {typed(directory)}"
@@ -126,12 +156,12 @@ def _shades(groups: Sequence[Group]) -> dict[str, str]:
 
 def _title(runs: Sequence[LoadedRun]) -> str:
     names = list(dict.fromkeys(run.label for run in runs))
-    worlds = list(dict.fromkeys(str(run.setting("world", "name") or "") for run in runs))
+    environments = worlds(grouped(runs))
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     if len(names) > _MOST_NAMED:
         algorithms = dict.fromkeys(str(run.setting("algorithm", "name")) for run in runs)
         listed = f"{len(names)} groups of runs: {few([*algorithms], _MOST_NAMED)}"
-    return f"{listed} on {few(worlds, _MOST_NAMED)}" if all(worlds) else listed
+    return f"{listed} on {few(environments, _MOST_NAMED)}" if environments else listed
 
 
 def _facts(runs: Sequence[LoadedRun]) -> str:
@@ -166,14 +196,15 @@ def _results(
             rounds_cell(row),
             number(row.megabytes_to_target),
             number(row.seconds_to_target),
-            number(row.seconds),
+            number(row.seconds_training),
+            number(row.steps_per_second),
             f"{number(row.megabytes_down)} / {number(row.megabytes_up)}",
         ]
         for row in table(runs, target)
     ]
     header = ["Algorithm", "Final return", "Seeds", "Worst client", "Largest drop", "Best"]
-    header += ["Rounds to target", "MB to target", "Seconds to target", "Seconds a run"]
-    header.append("MB down / up a round")
+    header += ["Rounds to target", "MB to target", "Seconds to target"]
+    header += ["Seconds of training", "Steps a second", "MB down / up a round"]
     parts = [html_table(header, rows)]
     several = any(len(group.counted) > 1 for group in groups)
     explained = (
@@ -186,6 +217,7 @@ def _results(
     parts.append(paragraph(explained, "small"))
     chances = [paragraph(_chance(*found)) for found in improvements(groups)]
     parts += _folded("Probabilities of improvement", chances)
+    parts.append(pairs_table(pairs_of(groups)))
     return "\n".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,13 @@ _TITLE, _ROW = 0.32, 0.2  # inches above the axes: for the title, and for a row 
 _BESIDE = 30.0  # points of a figure's width that a legend leaves free
 SUFFIXES = (".png", ".svg", ".pdf")
 """Of files with a figure of their own."""
+# Without a date and a version the same numbers give the same file.
+_NAMELESS: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Creator": None},
+    ".pdf": {"Creator": None, "Producer": None},
+}
+_DATES = {".png": "Creation Time", ".svg": "Date", ".pdf": "CreationDate"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,8 @@ class Picture:
         title: a few words.
         caption: what to see, in a sentence or three.
         values: those of its lines, as JSON for the page; empty if it has none to show.
-        svg: the picture as SVG text.
-        png: the picture as PNG bytes.
+        svg: for the page, with letters as paths, which need no font.
+        files: by the ends of their names; in SVG and PDF text is text, to be searched and edited.
     """
 
     name: str
@@ -71,7 +79,7 @@ class Picture:
     caption: str
     values: str
     svg: str
-    png: bytes
+    files: Mapping[str, bytes]
 
 
 def check_target(path: Path) -> None:
@@ -94,14 +102,12 @@ def save_figure(path: Path, draw: Callable[[], Figure]) -> None:
         UserError: `check_target` refuses the path, or the operating system does.
     """
     check_target(path)
-    data = io.BytesIO()
     with matplotlib_style():
-        kind = path.suffix.lower().removeprefix(".")
         figure = draw()
-        _make_printable(figure)
-        figure.savefig(data, format=kind, dpi=_PNG_DPI)
+        make_printable(figure)
+        data = saved(figure, path.suffix.lower())
     with explain_os_errors("write", path):
-        write_atomically(path, data.getvalue())
+        write_atomically(path, data)
 
 
 def require_matplotlib() -> None:
@@ -137,14 +143,16 @@ def rendered(drawings: Mapping[str, Drawing]) -> dict[str, Picture]:
 
 def _picture(name: str, drawing: Drawing) -> Picture:
     head(drawing.figure, drawing.title, drawing.columns)
-    _make_printable(drawing.figure)
-    svg, png = _svg_and_png(drawing.figure)
-    # The places of lines are known when the layout has been made.
+    make_printable(drawing.figure)
+    svg = saved(drawing.figure, ".svg", letters="path").decode()
+    # The places of lines are known when the layout has been made; to make it again takes long.
     values = values_of(drawing.figure, drawing.traces)
-    return Picture(name, drawing.title, drawing.caption, values, svg, png)
+    drawing.figure.set_layout_engine("none")
+    files = {suffix: saved(drawing.figure, suffix) for suffix in SUFFIXES}
+    return Picture(name, drawing.title, drawing.caption, values, svg, files)
 
 
-def _make_printable(figure: Figure) -> None:
+def make_printable(figure: Figure) -> None:
     """Make every text in a figure fit to be shown, whichever run or directory it is from."""
     from matplotlib.text import Text
 
@@ -157,7 +165,7 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
 
     Args:
         figure: with its axes, laid out by matplotlib's constrained layout.
-        title: of the figure.
+        title: of the figure; empty for none.
         columns: of the list, or as many as fit.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -168,7 +176,8 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
             listed.setdefault(printable(label), handle)
     columns = _fitting(list(listed), columns, figure.get_figwidth() * 72 - _BESIDE)
     rows = math.ceil(len(listed) / columns)
-    above = _TITLE + (_ROW * rows + 0.1 if rows else 0.0)
+    room = _TITLE if title else 0.0
+    above = room + (_ROW * rows + 0.1 if rows else 0.0)
     height = figure.get_figheight() + above
     figure.set_figheight(height)
     engine = figure.get_layout_engine()
@@ -179,8 +188,9 @@ def head(figure: Figure, title: str, columns: int = 4) -> None:
         # A legend fills its columns one after the other; we read rows.
         names = [name for column in range(columns) for name in [*listed][column::columns]]
         handles = [listed[name] for name in names]
-        at = (0.0, 1 - _TITLE / height)
-        tight = {"borderpad": 0.0, "borderaxespad": 0.4, "labelspacing": 0.3}
+        at = (0.0, 1 - room / height)
+        tight: dict[str, Any] = {"borderpad": 0.0, "borderaxespad": 0.4, "labelspacing": 0.3}
+        tight |= {} if title else {"fontsize": 8}
         figure.legend(handles, names, ncols=columns, loc="upper left", bbox_to_anchor=at, **tight)
 
 
@@ -220,21 +230,33 @@ def write_figures(
         refuse_link(folder)
         folder.mkdir(exist_ok=True)
         for name, picture in pictures.items():
-            write_atomically(folder / f"{name}.svg", picture.svg.encode())
-            write_atomically(folder / f"{name}.png", picture.png)
-        for pattern, suffix in product(possible, ("svg", "png")):
-            for path in folder.glob(f"{pattern}.{suffix}"):
+            for suffix, data in picture.files.items():
+                write_atomically(folder / f"{name}{suffix}", data)
+        for pattern, suffix in product(possible, SUFFIXES):
+            for path in folder.glob(f"{pattern}{suffix}"):
                 if path.stem not in pictures:
                     path.unlink(missing_ok=True)
 
 
-def _svg_and_png(figure: Figure) -> tuple[str, bytes]:
-    svg, png = io.BytesIO(), io.BytesIO()
-    # Without a date and a version the same numbers give the same file.
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # the layout is made; making it again takes half the time
-    figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
-    return _slim(svg.getvalue().decode("utf-8")), png.getvalue()
+def saved(figure: Figure, suffix: str, letters: str = "none") -> bytes:
+    """Return a figure as a file of one of `SUFFIXES`; the same figure gives the same bytes.
+
+    Args:
+        figure: what to save, within `matplotlib_style`.
+        suffix: of the file.
+        letters: of SVG: "none" keeps text as text, "path" draws it.
+    """
+    import matplotlib
+
+    data = io.BytesIO()
+    # Builds that are to be repeated exactly may give a day; else there is none.
+    undated = {} if "SOURCE_DATE_EPOCH" in os.environ else {_DATES[suffix]: None}
+    with matplotlib.rc_context({"svg.fonttype": letters}):
+        metadata = _NAMELESS[suffix] | undated
+        figure.savefig(data, format=suffix[1:], dpi=_PNG_DPI, metadata=metadata)
+    if suffix != ".svg":
+        return data.getvalue()
+    return _slim(data.getvalue().decode("utf-8")).encode()
 
 
 def _slim(svg: str) -> str:

@@ -21,13 +21,16 @@ from fedkl.training import checkpoint_files
 from fedkl.training.checkpoint_files import DamagedError, GoneError
 from fedkl.training.comparison import Plan, runs_in
 from fedkl.training.directory import RunDirectory
+from fedkl.training.initial import read_initial
 from fedkl.training.metrics import MetricsLog
 from fedkl.training.origin import differences, listed, settings_of
-from fedkl.training.records import require_sensible
+from fedkl.training.records import require_sensible, training_seconds
 
 Warn = Callable[[str], object]
 _LARGEST = 1e150
 """Larger numbers count as infinite: their squares are, and so may be sums and the ends of axes."""
+_TRAINED = "trained"
+"""In place of the records of clients: of how many updates were accepted."""
 _UNUSED = {"averaging", "clients", "heterogeneity", "selected"}
 """Of a record: long lists, which a report over many runs cannot keep in memory."""
 
@@ -57,6 +60,7 @@ class LoadedRun:
         records: one mapping a finished round, in the order of the rounds, at least one.
         summary: the contents of `summary.json`, or None where there is none.
         path: the run directory.
+        initial: the returns of the policy before the first round, where they are known.
         level: the part of the label that says which task was learnt, if the runs that it was loaded
             with are of several (see `labels.Label`).
         method: the label without that.
@@ -68,6 +72,7 @@ class LoadedRun:
     records: tuple[Mapping[str, Any], ...]
     summary: Mapping[str, Any] | None
     path: Path
+    initial: Mapping[str, Any] | None = None
     level: str = ""
     method: str = ""
 
@@ -113,14 +118,46 @@ class LoadedRun:
 
     @property
     def megabytes(self) -> FloatArray:
-        """Megabytes (10^6 bytes) sent and received up to the end of each recorded round."""
+        """Megabytes (10^6 bytes) sent and received up to the end of each recorded round, also to
+        measure the level of heterogeneity."""
         traffic = self.series("bytes_down") + self.series("bytes_up")
-        return np.nancumsum(traffic) / 1e6
+        return np.nancumsum(traffic + np.nan_to_num(self.series("bytes_measured"))) / 1e6
+
+    @property
+    def env_steps(self) -> FloatArray:
+        """Environment steps up to the end of each recorded round, also of measurements."""
+        return self.series("env_steps") + np.nancumsum(self.series("steps_measured"))
+
+    @property
+    def gradient_steps(self) -> FloatArray:
+        """The policy's gradient steps on all clients up to the end of each recorded round.
+
+        As many as the settings ask for, of each accepted update; NaN with a learner of a plugin.
+        """
+        size = [self.setting("learner", key) for key in ("iterations", "epochs", "steps")]
+        minibatch = self.setting("learner", "minibatch")
+        of_ours = self.setting("learner", "name") in (None, "policy-optimisation")
+        if not of_ours or not all(type(n) is int and n > 0 for n in (*size, minibatch)):
+            return np.full(self.rounds.size, np.nan)
+        iterations, epochs, steps = size
+        a_client = iterations * epochs * (steps // min(minibatch, steps))
+        return np.nancumsum(self.series(_TRAINED)) * a_client
 
     @property
     def seconds(self) -> FloatArray:
         """Wall-clock seconds up to the end of each recorded round."""
         return np.nancumsum(self.series("seconds"))
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Seconds of its rounds without compilation (see `records.training_seconds`)."""
+        return training_seconds(self.records)
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Environment steps of training in a second of that."""
+        steps, seconds = self.series("env_steps")[-1], self.training_seconds
+        return float(steps) / seconds if seconds and np.isfinite(steps) else None
 
     @property
     def not_finite(self) -> int:
@@ -306,7 +343,8 @@ def _load_run(path: Path, warn: Warn) -> LoadedRun | None:
         raise UserError(f"{path / 'summary.json'} has versions that are no table")
     if changes := _changes(config, origin):
         warn(f"{path / 'config.toml'} is not what the run was made with: {listed(changes)}")
-    return LoadedRun(printable(algorithm), seed, config, records, summary, path)
+    initial = read_initial(run, config)
+    return LoadedRun(printable(algorithm), seed, config, records, summary, path, initial)
 
 
 def _newest(run: RunDirectory) -> tuple[int, dict[str, Any]]:
@@ -346,6 +384,7 @@ def _records(
         require_sensible(log, line.record)
         used = ((name, value) for name, value in line.record.items() if name not in _UNUSED)
         record = {name: value for name, value in used if value not in (None, [], {})}
+        record[_TRAINED] = len(line.record.get("clients") or ())
         if "return_per_client" in record:
             record["return_per_client"] = np.array(record["return_per_client"], np.float64)
         yield record

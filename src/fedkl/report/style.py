@@ -62,7 +62,7 @@ _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in _NAMED.items(
 # makes the ids inside the SVG, and so the whole file, the same every time.
 RC: Any = {
     "svg.hashsalt": "fedkl",
-    "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # whole letters, as journals ask for, and text that can be searched
     # Names come from runs, and a dollar sign in one begins no formula.
     "text.parse_math": False,
     "font.family": "DejaVu Sans",

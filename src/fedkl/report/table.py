@@ -49,6 +49,8 @@ class Row:
         megabytes_to_target: communicated until the end of that round.
         seconds_to_target: wall-clock time until the end of that round.
         seconds: wall-clock time of a whole run.
+        seconds_training: of that, without compilation (see `training.records.training_seconds`).
+        steps_per_second: environment steps of training in a second of those.
         megabytes_down: sent to all selected clients in a round; None if the log does not say.
         megabytes_up: received from them in a round.
     """
@@ -67,6 +69,8 @@ class Row:
     megabytes_to_target: float | None
     seconds_to_target: float | None
     seconds: float
+    seconds_training: float | None
+    steps_per_second: float | None
     megabytes_down: float | None
     megabytes_up: float | None
 
@@ -123,6 +127,8 @@ def run_row(run: LoadedRun, target: float | None) -> Row:
 def _row(group: Group, target: float | None) -> Row:
     spent: dict[str, Any] = {
         "seconds": float(np.mean([run.seconds[-1] for run in group.counted])),
+        "seconds_training": _mean([run.training_seconds for run in group.counted]),
+        "steps_per_second": _mean([run.steps_per_second for run in group.counted]),
         "megabytes_down": _megabytes_a_round(group, "bytes_down"),
         "megabytes_up": _megabytes_a_round(group, "bytes_up"),
     }
@@ -178,6 +184,11 @@ def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:
         return None
     totals = aligned(group.counted, lambda run: getattr(run, quantity))
     return float(totals.values[:, totals.rounds == reached].mean())
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _megabytes_a_round(group: Group, key: str) -> float | None:
@@ -247,7 +258,7 @@ def print_table(runs: Sequence[LoadedRun], console: Console, target: float | Non
     )
     titles = ("best", "worst\nclient", "rounds\nto target", "MB to\ntarget", "s to\ntarget")
     took = tables.Table(
-        ("algorithm", *titles, "s of\na run"),
+        ("algorithm", *titles, "s of\ntraining", "steps\na second"),
         [
             (
                 name,
@@ -256,7 +267,8 @@ def print_table(runs: Sequence[LoadedRun], console: Console, target: float | Non
                 rounds_cell(row),
                 number(row.megabytes_to_target),
                 number(row.seconds_to_target),
-                number(row.seconds),
+                number(row.seconds_training),
+                number(row.steps_per_second),
             )
             for name, row in zip(names, rows, strict=True)
         ],
@@ -298,6 +310,7 @@ def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedR
         lines.append("Interquartile mean over seeds; brackets: 95 % bootstrap interval over seeds.")
     else:
         lines.append("One seed for each algorithm: no interval.")
+    lines.append("Seconds of training and steps a second: of rounds, without compilation.")
     if not all(row.finished for row in rows):
         lines.append("* not finished")
     if (left_out := len(runs) - sum(row.seeds for row in rows)) > 0:

@@ -27,7 +27,7 @@ from fedkl.training.missing import require_checkpoints, say_lost_best, say_missi
 from fedkl.training.origin import Origin, decode, listed, refusal
 from fedkl.training.plugin_consent import of_run
 from fedkl.training.provenance import origin_of, versions
-from fedkl.training.records import require_sensible
+from fedkl.training.records import require_sensible, training_seconds
 from fedkl.training.restore import Trainable, restore
 from fedkl.training.spaces import Spaces
 
@@ -410,6 +410,7 @@ def summary(log: MetricsLog, origin: Origin) -> dict[str, Any]:
         "empty_rounds": sum(r["note"] is not None for r in records),
         "stalled": False,
         "seconds": sum(r["seconds"] for r in records),
+        "seconds_training": training_seconds(records),
         "versions": versions(),
         "history": origin.history,
         "log": origin.log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 from fedkl.core.arguments import run_path
@@ -46,6 +47,33 @@ def records(run: str | Path) -> list[Record]:
 def is_number(value: Any) -> bool:
     """Return True for a number that a float can hold."""
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)
+
+
+def training_seconds(records: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return the seconds that a run's rounds take once everything is compiled and warm.
+
+    Rounds with and without an evaluation are two kinds. The first round of a kind compiles, so a
+    round counts as the median of the others of its kind; if it is the only one, of the other kind.
+
+    Args:
+        records: of the rounds, in their order.
+
+    Returns:
+        The sum over all rounds; None if no kind has two of them.
+
+    Example:
+        >>> training_seconds([{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 2.5}])
+        6.75
+    """
+    kinds: dict[bool, list[float]] = {}
+    for record in records:
+        if (seconds := record.get("seconds")) is not None:
+            kinds.setdefault(record.get("return_mean") is not None, []).append(seconds)
+    usual = {kind: median(found[1:]) for kind, found in kinds.items() if len(found) > 1}
+    if not usual:
+        return None
+    other = max(usual.values())
+    return sum(len(found) * usual.get(kind, other) for kind, found in kinds.items())
 
 
 def _perhaps(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
