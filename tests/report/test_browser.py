@@ -69,7 +69,7 @@ def test_the_page_on_theory_fits_and_asks_for_nothing(browser: Browser, theory: 
 
 POINT = """
 (() => {
-  const figure = document.querySelector("figure");
+  const figure = document.querySelector("script.values").closest("figure");
   const data = JSON.parse(figure.querySelector("script.values").textContent);
   const svg = figure.querySelector("svg"), box = svg.getBoundingClientRect();
   const scale = box.width / svg.viewBox.baseVal.width;
@@ -124,6 +124,10 @@ ROOM = """
     const cell = tables[0].querySelectorAll("tbody tr:first-child td")[at];
     return cell.getBoundingClientRect().right;
   })(),
+  whole: [...document.querySelectorAll("figure.narrow")].map((e) => {
+    const scroll = e.querySelector(".scroll");
+    return scroll.clientWidth > 0 && scroll.scrollWidth <= scroll.clientWidth;
+  }),
   letters: Math.min(...[...document.querySelectorAll(".plot")].map((e) => {
     const svg = e.querySelector("svg");
     return svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
@@ -139,5 +143,6 @@ def test_tables_fit_a_wide_screen_and_a_phone_shows_the_returns_and_readable_fig
     assert max(wide["scrolling"]) <= 0
     narrow = browser.look(report, 400, False, ROOM).answer
     assert narrow["final"] <= 400
+    assert (wide["whole"], narrow["whole"]) == ([False], [True])
     # Pixels of a point: letters are of 8 points and more.
     assert narrow["letters"] >= 1.2 - 0.01

@@ -81,17 +81,22 @@ def _width(svg: str) -> str:
     return found[1] if found else "0"
 
 
-def figure(picture: Picture, wide: bool) -> Html:
-    """Return a figure within the page, with its caption, its files and the values of its lines."""
+def figure(picture: Picture, kind: str = "") -> Html:
+    """Return a figure within the page, with its caption, its files and the values of its lines.
+
+    Args:
+        picture: to be shown.
+        kind: "wide", beside its caption; "narrow", on narrow screens only; else empty.
+    """
     name, svg = picture.name, picture.svg
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
     # Every figure calls its parts by the same names, which must not clash on one page.
     body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
-    title = html(picture.title)
+    title = html(picture.title or picture.caption)
     described = f'role="img" aria-label="{title}" aria-describedby="{name}-caption"'
     body = themed(body).replace("<svg", f"<svg {described}", 1)
-    kind = ' class="wide"' if wide else ""
+    kind = f' class="{kind}"' if kind else ""
     files = " ".join(link(f"figures/{name}.{end}", end.upper()) for end in ("png", "svg", "pdf"))
     values = picture.values
     if values:

@@ -41,9 +41,10 @@ from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, themed
 from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
 
+_PAPER = "paper"  # the figure that a phone shows whole; others have to be scrolled there
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
 _SECTIONS = {
-    "Learning": ["learning_curves", "return_by_level", "price"],
+    "Learning": [_PAPER, "learning_curves", "return_by_level", "price"],
     "Clients and communication": [
         "worst_client",
         "client_spread",
@@ -53,10 +54,9 @@ _SECTIONS = {
     "Distances and penalties": ["kl_local", "distance_global", f"{COEFFICIENT}*"],
     "Trouble": ["guarded", "rejected"],
 }
-_PAPER = "paper"  # the figure that is not on the page
 _MOST_NAMED = 8  # groups, directories and the like in a row; more are not read
 _MOST_SEEDS = 20
-_WIDE = ("learning_curves",)
+_KINDS = {"learning_curves": "wide", _PAPER: "narrow"}
 _WITHOUT = {
     "client_spread": "All clients had the same returns in every round.",
     "guarded": "No iteration of local training was rolled back.",
@@ -98,7 +98,7 @@ def write_report(
     made = made_by(command, ["fedkl", "numpy", "matplotlib"])
     pictures = draw(groups, used, x, None if price is None else price.alike)
     patterns = [pattern for section in _SECTIONS.values() for pattern in section]
-    write_figures(directory, pictures, [*patterns, _PAPER])
+    write_figures(directory, pictures, patterns)
     write_tables(directory, runs, target)
     body = filled(
         "runs.html",
@@ -257,7 +257,7 @@ def _section(title: str, pictures: Mapping[str, Picture]) -> str:
     absent = [_WITHOUT[name] for name in patterns if name not in pictures and name in _WITHOUT]
     if not drawn and not absent:
         return ""
-    figures = "\n".join(figure(picture, picture.name in _WIDE) for picture in drawn)
+    figures = "\n".join(figure(picture, _KINDS.get(picture.name, "")) for picture in drawn)
     said = "".join(paragraph(text) for text in absent)
     return f'<section><h2>{html(title)}</h2>\n{said}<div class="figures">{figures}</div></section>'
 

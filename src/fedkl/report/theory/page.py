@@ -101,7 +101,7 @@ def _command(directory: Path, families: int, seed: int) -> str:
 def _figures(pictures: Mapping[str, Picture], beginning: str) -> Html:
     """Return the figures of a section; one that is alone has its caption beside it."""
     shown = [p for name, p in pictures.items() if name.startswith(beginning)]
-    figures = "\n".join(figure(picture, wide=len(shown) == 1) for picture in shown)
+    figures = "\n".join(figure(picture, "wide" if len(shown) == 1 else "") for picture in shown)
     return Html(f'<div class="figures">{figures}</div>')
 
 
