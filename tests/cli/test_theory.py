@@ -192,3 +192,12 @@ def test_interrupted_it_says_so(tmp_path, child):
     _, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert err.splitlines()[-1] == "fedkl: interrupted"
+
+
+def test_the_tables_of_the_page_are_printed_as_markdown(capsys):
+    code, out, err = call(capsys, "tables", "--families", 1)
+    assert (code, err) == (0, "")
+    head, rule, *rows = out.splitlines()
+    assert head.startswith("| claim | source | checks |")
+    assert rule == "|---|---|---|---|---|---|"
+    assert len(rows) == len(tabular.claims.CLAIMS)

@@ -103,6 +103,16 @@ def add_arguments(parser: Parser) -> None:
     _add_seed(sub, "of a random family, and of who takes part")
     common.add_formats(sub)
 
+    sub = commands.add("tables", "print the tables of docs/theory.md, as Markdown")
+    sub.add_argument(
+        "table",
+        nargs="?",
+        choices=("claims", "own-states"),
+        default="claims",
+        help="of the claims (the default), or on whose states a penalty looks at",
+    )
+    _add_families(sub, 2000)
+
     sub = commands.add("report", "write a page with figures on all of it")
     sub.add_argument("directory", type=Path, metavar="DIR", help="where the page goes")
     _add_families(sub, 1000)
@@ -118,7 +128,8 @@ def _add_families(parser: argparse.ArgumentParser, default: int) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    {"verify": _verify, "iterate": _iterate, "report": _report}[options.theory_command](options)
+    commands = {"verify": _verify, "iterate": _iterate, "tables": _tables, "report": _report}
+    commands[options.theory_command](options)
 
 
 def _verify(options: argparse.Namespace) -> None:
@@ -182,6 +193,18 @@ def _iterate(options: argparse.Namespace) -> None:
     }
     if not output.answered(options, record, _rows(path, share)):
         _print_rounds(options.algorithm, path, share, best)
+
+
+def _tables(options: argparse.Namespace) -> None:
+    with interrupts.importing():
+        from fedkl.report.theory import tables as of_theory
+
+    if options.table == "claims":
+        found = [of_theory.claims_table(options.families, options.seed)]
+    else:
+        found = [of_theory.coefficients_table(), of_theory.race_table()]
+    for text in ("\n\n".join(found)).splitlines():
+        console.out.print(text, soft_wrap=True, markup=False, highlight=False, emoji=False)
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -1,10 +1,6 @@
-"""Prints the tables of theory.md: `python docs/make_theory.py`.
+"""The tables of docs/theory.md, as Markdown."""
 
-It prints the table of claims, which is what `fedkl theory verify --families 2000` finds, in half a
-minute. `python docs/make_theory.py own-states` prints those about whose states a penalty looks at.
-"""
-
-import argparse
+from __future__ import annotations
 
 import numpy as np
 
@@ -21,35 +17,35 @@ from fedkl.tabular import (
 )
 from fedkl.tabular.verification import Result, verify
 
-FAMILIES = 2000
-COEFFICIENTS = (0.5, 0.9, 1.6, 2.5)
-RACED, ROUNDS = 20, 1000
+_COEFFICIENTS = (0.5, 0.9, 1.6, 2.5)
+_RACED, _ROUNDS = 20, 1000
 
 
-def row(result: Result) -> str:
-    """A claim and what was found, as a line of the table."""
+def _row(result: Result) -> str:
+    """Return a claim and what was found, as a line of the table."""
     claim = result.claim
     tight = "" if result.tightest is None else f"{result.tightest:.2f} / {result.typical:.1f}"
     seed = "" if result.counterexample is None else f" (seed {result.counterexample})"
     cells = [f"`{claim.name}`", claim.source, f"{result.checks:,}", f"{result.violations:,}"]
-    return line(*cells, tight, f"{result.verdict}{seed}")
+    return _line(*cells, tight, f"{result.verdict}{seed}")
 
 
-def claims_table() -> str:
-    """The whole table of claims."""
-    header = line("claim", "source", "checks", "violations", "penalty / gap", "verdict")
-    return "\n".join([header, "|---" * 6 + "|", *map(row, verify(FAMILIES))])
+def claims_table(families: int, seed: int) -> str:
+    """Return the table of claims, checked on so many random families."""
+    header = _line("claim", "source", "checks", "violations", "penalty / gap", "verdict")
+    return "\n".join([header, "|---" * 6 + "|", *map(_row, verify(families, seed))])
 
 
 def coefficients_table() -> str:
-    """What agent 1 of the counterexample does at every coefficient, and what that does to eta."""
+    """Return what agent 1 of the counterexample does at every coefficient, and what that does to
+    eta."""
     family = counterexamples.own_states()
     at = Exact(family, family.uniform_policy())
     lines = [
-        line("$c$", "own states: moves in", "$\\eta$", "the federation's: moves in", "$\\eta$"),
+        _line("$c$", "own states: moves in", "$\\eta$", "the federation's: moves in", "$\\eta$"),
         "|---" * 5 + "|",
     ]
-    for coefficient in COEFFICIENTS:
+    for coefficient in _COEFFICIENTS:
         cells = [f"{coefficient:g}"]
         for visits in (at.visitation, at.federation_visitation[None]):
             objective = objectives.with_coefficient(at, np.array(coefficient), visits)
@@ -57,14 +53,14 @@ def coefficients_table() -> str:
             moved = [f"{state + 1}" for state in np.flatnonzero(step.tv[0])]
             rise = float(step.global_return[0] - at.expected_return)
             cells += [" and ".join(moved) or "none", f"{rise:+.3f}" if moved else "0"]
-        lines.append(line(*cells))
+        lines.append(_line(*cells))
     return "\n".join(lines)
 
 
 def race_table() -> str:
-    """How far the algorithms get that differ in whose states they look at."""
+    """Return how far the algorithms get that differ in whose states they look at."""
     lines = [
-        line("algorithm", "the example", "$\\mu$ differs", "$P$ differs", "$P, R, \\mu$ differ"),
+        _line("algorithm", "the example", "$\\mu$ differs", "$P$ differs", "$P, R, \\mu$ differ"),
         "|---" * 5 + "|",
     ]
     fields = [counterexamples.own_states()[None], _drawn("mu"), _drawn("P"), _drawn("all")]
@@ -72,16 +68,16 @@ def race_table() -> str:
     for name in ("second-order", "anchored", "own-states"):
         cells = [f"`{name}`"]
         for field, best in zip(fields, optima, strict=True):
-            path = iterate(field, name, ROUNDS)
+            path = iterate(field, name, _ROUNDS)
             share = best.share(path.returns[0], path.returns[-1])
             lost = "" if path.monotone else ", lost"
             cells.append(f"{share.mean():.3f} ({share.min():.3f}){lost}")
-        lines.append(line(*cells))
+        lines.append(_line(*cells))
     return "\n".join(lines)
 
 
 def _drawn(heterogeneity: families.Heterogeneity) -> Family:
-    """Nearly deterministic families, in which agents are in different places for long."""
+    """Draw nearly deterministic families, in which agents are in different places for long."""
     return Family.stack(
         [
             families.random(
@@ -93,20 +89,11 @@ def _drawn(heterogeneity: families.Heterogeneity) -> Family:
                 heterogeneity=heterogeneity,
                 concentration=0.05,
             )
-            for seed in range(RACED)
+            for seed in range(_RACED)
         ]
     )
 
 
-def line(*cells: str) -> str:
-    """Cells as a line of a table."""
+def _line(*cells: str) -> str:
+    """Return cells as a line of a table."""
     return "| " + " | ".join(cells) + " |"
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="?", choices=["claims", "own-states"], default="claims")
-    if parser.parse_args().which == "claims":
-        print(claims_table())
-    else:
-        print(coefficients_table(), race_table(), sep="\n\n")
