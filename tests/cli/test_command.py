@@ -88,7 +88,7 @@ def test_helpers_and_hooks_are_let_alone():
     assert ALGORITHMS["helped"] is Helped
 
 
-def test_the_last_line_of_a_worker_is_the_exception(tmp_path, capsys):
+def test_of_a_mistake_in_a_plugin_a_worker_says_where_and_keeps_the_traceback(tmp_path, capsys):
     plugin = tmp_path / "broken.py"
     body = 'def penalty(self, at): raise ZeroDivisionError("a mistake\\n of mine")'
     plugin.write_text(ALGORITHM.format(name="broken", body=body))
@@ -96,32 +96,70 @@ def test_the_last_line_of_a_worker_is_the_exception(tmp_path, capsys):
         capsys, "compare", "probe-point", "--algorithms", "broken", "--seeds", 1, "--plugin",
         plugin, "--run", tmp_path / "c", *ARGUMENTS,
     )  # fmt: skip
+    kept = tmp_path / "c" / "broken-seed0" / "traceback.txt"
+    sentence = (
+        f"fedkl: {plugin}, line 8, in penalty: ZeroDivisionError: a mistake of mine; the whole "
+        f"traceback is in {kept}"
+    )
     assert code == 2
-    assert "broken-seed0 failed: ZeroDivisionError: a mistake of mine (1/1)" in out
+    assert f"broken-seed0 failed: {sentence} (1/1)" in out
     assert "not finished: broken-seed0; see worker.log there" in err
-    assert "Traceback" in (tmp_path / "c" / "broken-seed0" / "worker.log").read_text()
+    assert kept.with_name("worker.log").read_text() == f"{sentence}\n"
+    assert "ZeroDivisionError: a mistake\n of mine" in kept.read_text()
 
 
 @pytest.mark.parametrize(
-    ("body", "places"),
+    ("body", "place"),
     [
-        ("x = 1 / 0", ["in <module>", "in Mine"]),
-        ("def penalty(self, at): return helped(at)", ["in penalty", "in helped"]),
+        ("x = 1 / 0", "line 9, in Mine"),
+        ("def penalty(self, at): return helped(at)", "line 1, in helped"),
     ],
 )
-def test_of_a_mistake_in_a_plugin_its_author_sees_the_places_in_it(
-    tmp_path, monkeypatch, capsys, body, places
+def test_a_mistake_in_a_plugin_is_a_sentence_with_its_place_and_a_traceback_beside_the_run(
+    tmp_path, monkeypatch, capsys, body, place
 ):
     plugin = tmp_path / f"mistaken_{len(body)}.py"
-    helper = "def helped(at):\n    return 1 / 0\n"
+    helper = "def helped(at): return 1 / 0\n"
     plugin.write_text(helper + ALGORITHM.format(name=plugin.stem, body=body))
     monkeypatch.chdir(tmp_path)
-    train = ["train", "probe-point", "--plugin", plugin, "--algorithm", plugin.stem, *ARGUMENTS]
-    code, _, err = call(capsys, *train)
-    assert code == 1
-    assert re.findall(r"in [<>\w]+$", err, re.MULTILINE) == places
-    assert err.count(str(plugin)) == len(places)
-    assert err.endswith("\nZeroDivisionError: division by zero\n")
+    train = ["train", "probe-point", "--plugin", plugin, "--algorithm", plugin.stem, "--run", "r/x"]
+    code, out, err = call(capsys, *train, *ARGUMENTS)
+    said = f"fedkl: {plugin}, {place}: ZeroDivisionError: division by zero; the whole traceback is"
+    assert (code, out, err) == (2, "", f"{said} in r/x.traceback.txt\n")
+    text = Path("r/x.traceback.txt").read_text()
+    assert text.endswith("ZeroDivisionError: division by zero\n")
+    assert "command.py" in text
+    assert [path.name for path in Path("r").iterdir()] == ["x.traceback.txt"]
+
+
+@pytest.mark.parametrize(
+    "error", ["ZeroDivisionError('no')", "FileNotFoundError('no')", "ValueError('no' * 999)"]
+)
+def test_a_mistake_after_the_first_round_leaves_its_traceback_in_the_run(tmp_path, capsys, error):
+    plugin = tmp_path / f"late_{error.partition('(')[0]}.py"
+    selector = """
+import fedkl
+@fedkl.register_selector
+class Late(fedkl.Selector):
+    name, summary = "{name}", "of tests"
+    def __call__(self, state, t, pool):
+        if t > 0:
+            raise {error}
+        return [0, 1]
+"""
+    plugin.write_text(selector.format(name=plugin.stem, error=error))
+    run = tmp_path / "run"
+    code, _, err = call(
+        capsys, "train", "probe-point", "--plugin", plugin, "--run", run, *ARGUMENTS,
+        f"selection.name={plugin.stem}",
+    )  # fmt: skip
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert len(err) < 1000
+    assert f"fedkl: {plugin}, line 8, in __call__: {error.partition('(')[0]}: no" in err
+    assert err.endswith(f"; the whole traceback is in {run / 'traceback.txt'}\n")
+    assert error.partition("(")[0] in (run / "traceback.txt").read_text()
+    assert len(fedkl.records(run)) == 1
 
 
 def test_a_defect_of_our_own_is_a_traceback_that_ends_with_the_exception(monkeypatch, capsys):

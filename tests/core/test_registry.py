@@ -7,6 +7,8 @@ import pytest
 
 from fedkl.core.errors import UserError
 from fedkl.core.registry import Registry
+from fedkl.server.aggregation import REDUCERS
+from fedkl.worlds import WORLDS
 
 
 class Circle:
@@ -94,3 +96,17 @@ def test_a_class_without_a_name_is_refused(shapes):
 def test_the_setting_that_asks_for_an_unknown_name_is_named(shapes):
     with pytest.raises(UserError, match=r"^world\.shape: there is no shape 'triangle'; available"):
         shapes.find("triangle", "world.shape")
+
+
+def test_a_class_that_derives_from_another_is_refused_in_a_sentence():
+    class Stranger:
+        name = "stranger"
+
+    with pytest.raises(
+        UserError, match=r"\.Stranger must derive from fedkl\.Reducer to be a reducer"
+    ):
+        REDUCERS.register(Stranger)
+    with pytest.raises(
+        UserError, match=r"from fedkl\.World or fedkl\.SoloWorld or fedkl\.SharedWo"
+    ):
+        WORLDS.register(Stranger)

@@ -179,7 +179,8 @@ def test_a_plugin_reaches_a_worker_as_text(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (sent,) = actor.read_plugins([str(OWN)])
     assert (sent.name, sent.text) == ("own_reducer.py", OWN.read_bytes())
-    elsewhere = Plugin("elsewhere.py", b"import fedkl.core.errors\nloaded = True\n", "elsewhere_1")
+    text = b"import fedkl.core.errors\nloaded = True\n"
+    elsewhere = Plugin("elsewhere.py", text, "elsewhere_1", "/elsewhere.py")
     (path,) = actor.install_plugins([elsewhere])
     assert Path(path).is_relative_to(tmp_path / "cache")
     assert Path(path).read_bytes() == elsewhere.text
@@ -191,15 +192,41 @@ def test_a_plugin_that_does_not_import_on_a_worker_is_told_in_a_sentence(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(actor.platform, "node", lambda: "node7")
-    plugin = Plugin("mine.py", b"import not_installed_there\n", "mine_1")
+    plugin = Plugin("mine.py", b"import not_installed_there\n", "mine_1", "/home/me/mine.py")
     order = order_of(config)._replace(plugins=(plugin,))
-    assert list(rounds(order, State({}, {}), 1)) == [
-        End(
-            "the plugin mine.py fails on the worker node7: ModuleNotFoundError: No module named "
-            "'not_installed_there'",
-            stalled=False,
-        )
-    ]
+    (end,) = rounds(order, State({}, {}), 1)
+    assert end.sentence == (
+        "the plugin mine.py fails on the worker node7: ModuleNotFoundError: No module named "
+        "'not_installed_there' (/home/me/mine.py, line 1)"
+    )
+    assert not end.stalled
+    assert end.trace.endswith("ModuleNotFoundError: No module named 'not_installed_there'\n")
+
+
+def test_a_mistake_in_a_plugin_names_its_file_on_the_driver_and_goes_to_a_file_of_the_run(
+    config, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = b"""
+import fedkl
+@fedkl.register_reducer
+class Halves(fedkl.Reducer):
+    name, summary = "halves", "of tests"
+    def __call__(self, stacked, weights):
+        return 1 / 0
+"""
+    plugin = Plugin("halves.py", text, "halves_1", "/home/me/halves.py")
+    order = order_of(config)
+    order = order._replace(
+        plugins=(plugin,),
+        mapping=order.mapping | {"aggregation": {"reduce": "halves"}},
+    )
+    (end,) = rounds(order, State({}, {}), 1)
+    assert end.sentence == (
+        "/home/me/halves.py, line 7, in __call__: ZeroDivisionError: division by zero"
+    )
+    assert 'File "/home/me/halves.py", line 7, in __call__' in end.trace
+    assert str(tmp_path) not in end.sentence + end.trace
 
 
 @pytest.mark.parametrize(

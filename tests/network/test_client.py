@@ -13,9 +13,11 @@ from toy_worlds import Points
 
 import fedkl
 from fedkl.clients.work import Evaluate, Train
+from fedkl.core.plugins import load_plugin
 from fedkl.core.text import redact_paths
 from fedkl.engines import Failure, Job
 from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.network import client as client_module
 from fedkl.network import messages
 from fedkl.network.client import NetworkClient, RefusalError
 from fedkl.network.client_process import OVER, REFUSED
@@ -462,3 +464,19 @@ def test_code_is_compiled_once_for_each_kind_of_work_and_that_is_said(tiny, tmp_
     for work in (Train(), Train(), Evaluate(2, True), Evaluate(2, True)):
         assert not isinstance(server.ask(resident, work), Failure)
     assert len(entered) == 2
+
+
+def test_of_an_error_in_a_clients_own_code_its_log_has_the_place_and_the_server_does_not(
+    tmp_path, capsys
+):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("1 / 0")
+    try:
+        load_plugin(plugin)
+    except ZeroDivisionError as error:
+        # Without the frame of this test, which is no code of ours either.
+        sentence = client_module._log_error(error.with_traceback(error.__traceback__.tb_next))
+    assert sentence == "ZeroDivisionError: division by zero"
+    log = capsys.readouterr().err
+    assert log.endswith(f"not done: {plugin}, line 1: ZeroDivisionError: division by zero\n")
+    assert "Traceback" in log

@@ -1,5 +1,7 @@
 """PettingZoo's environments as simulators: agents in their order, gone when they are gone."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from fedkl.simulators.pettingzoo import ParallelEnvironment, examine
 from fedkl.simulators.pool import Workers
 from fedkl.simulators.spaces import Box, Numbers
 
+TOY = Path(__file__).parent / "toys" / "toy_parallel.py"
 SPREAD = "mpe2.simple_spread_v3"
 
 
@@ -63,7 +66,10 @@ def test_those_that_are_cut_off_did_not_end(job):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"what": "raise"}, "raised KeyError: 'lost', in step 2 of an episode"),
+        (
+            {"what": "raise"},
+            f"raised KeyError: 'lost', in step 2 of an episode ({TOY}, line 50, in step)",
+        ),
         ({"what": "nan"}, "returned an observation that is not finite, in step 2 of an episode"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from waiting import PATIENCE, runs, until
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import OwnCodeError
 from fedkl.core.plugins import load_plugin
 from fedkl.simulators import pool
 from fedkl.simulators.base import ProcessLostError, Recipe, Seed
@@ -144,11 +145,22 @@ def test_an_episode_that_is_always_lost_is_given_up_with_its_reason(
     assert workers.processes() == []
 
 
-def test_a_defect_of_the_simulator_shows_its_own_traceback_at_once(open_pool, jobs):
+def test_an_error_in_a_users_simulator_names_its_place_and_brings_its_traceback(open_pool, jobs):
     workers = open_pool(mishap="bug")
-    with pytest.raises(RuntimeError, match=r"toy_simulators\.py(.|\n)*the walker's own"):
+    place = r"toy_simulators\.py, line \d+, in _bug: ZeroDivisionError: the walker's own"
+    with pytest.raises(OwnCodeError, match=place) as caught:
         workers.run(jobs[:1])
+    assert "worker.py" in caught.value.trace
+    assert caught.value.trace.endswith("ZeroDivisionError: the walker's own\n")
     assert workers.replaced == 0
+
+
+def test_a_defect_of_our_own_shows_the_traceback_of_the_simulators_process(open_pool):
+    worker = Worker()
+    worker.open(Recipe("toy_simulators:Walk", {}))
+    with pytest.raises(RuntimeError, match=r"in the simulator's process:\n(.|\n)*worker\.py"):
+        worker.ask("no such method")
+    worker.close()
 
 
 def test_an_episode_that_always_hangs_is_given_up(open_pool, jobs, monkeypatch):
@@ -172,10 +184,10 @@ def test_what_the_user_can_mend_is_said_at_once(open_pool, jobs):
 def test_a_simulator_that_cannot_be_made_says_why(jobs):
     with pytest.raises(UserError, match=r"^there is no road to walk on$"):
         Worker().open(Recipe("toy_simulators:refuses", {}))
-    with pytest.raises(RuntimeError, match="no legs"):
+    with pytest.raises(OwnCodeError, match="no legs"):
         Worker().open(Recipe("toy_simulators:breaks", {}))
     workers = Workers(Recipe("toy_simulators:breaks", {}), 20.0, number=1)
-    with pytest.raises(RuntimeError, match="no legs"):
+    with pytest.raises(OwnCodeError, match="no legs"):
         workers.run(jobs)
     workers.close()
 

@@ -27,7 +27,7 @@ from fedkl.learning.policy_optimisation import HookInput, Measured
 from fedkl.learning.settings import LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments
 
-ALGORITHMS = Registry("algorithm")
+ALGORITHMS = Registry("algorithm", "Algorithm")
 
 P = TypeVar("P", bound=PyTree)
 _FORMER = {"own": "client_state", "shared": "server_state"}

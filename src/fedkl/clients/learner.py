@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedkl.clients.behaviour import Behaviour
     from fedkl.clients.records import ClientState, Metrics, Start, Task, Trained
 
-LEARNERS = Registry("learner")
+LEARNERS = Registry("learner", "Learner")
 register_learner = LEARNERS.register
 """Adds a learner under its `name`, for configs to ask for (`learner.name`); decorates the class."""
 

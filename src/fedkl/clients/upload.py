@@ -29,7 +29,7 @@ from fedkl.io.arrays import Array
 if TYPE_CHECKING:
     from fedkl.clients.records import Start, Update
 
-UPLOADS = Registry("upload link")
+UPLOADS = Registry("upload link", "Upload")
 register_upload = UPLOADS.register
 """Adds a link of the client's chain under its `name`, for configs to ask for; decorates the
 class."""

@@ -46,12 +46,14 @@ class Registry:
         fedkl.core.errors.UserError: there is no shape 'square'; available: circle
     """
 
-    def __init__(self, kind: str, replaced: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, kind: str, *bases: str, replaced: Callable[[], None] = lambda: None) -> None:
         """Args:
         kind: of what is registered, for messages.
+        bases: names of our classes, from one of which a class must derive; none: from any.
         replaced: called when what a name stood for is replaced.
         """
         self.kind = kind
+        self._bases = bases
         self._replaced = replaced
         self._classes: dict[str, tuple[Any, Any]] = {}
         """The class or function of each name, and the module that registered it."""
@@ -63,8 +65,13 @@ class Registry:
         registered.
 
         Raises:
-            UserError: the class has no name, or another has it.
+            UserError: the class has no name, or another has it; or it derives from another class.
         """
+        classes = cls.__mro__ if isinstance(cls, type) else ()
+        derived = any(c.__name__ in self._bases and c.__module__[:6] == "fedkl." for c in classes)
+        if self._bases and not derived:
+            allowed = " or ".join(f"fedkl.{base}" for base in self._bases)
+            raise UserError(f"{_home(cls)} must derive from {allowed} to be a {self.kind}")
         name = getattr(cls, "name" if isinstance(cls, type) else "__name__", None)
         if not isinstance(name, str):
             raise UserError(f"{_home(cls)} needs a `name` to be registered as a {self.kind}")

@@ -21,17 +21,18 @@ from rich.console import Console
 from fedkl.config.config import Config, from_mapping
 from fedkl.config.pretrained import Pretrained
 from fedkl.core.errors import STALLED, StalledError, UserError
+from fedkl.core.own_code import OwnCodeError
 from fedkl.core.processes import take_cores
 from fedkl.core.text import one_line
 from fedkl.experiments.workers import open_log
 from fedkl.io import compilation
 from fedkl.io.progress import RoundProgress
-from fedkl.network.ray.actor import Plugin, install_plugins, read_plugins
+from fedkl.network.ray.actor import Plugin, explain_own_code, install_plugins, read_plugins
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import nodes, placeable_cpus, require_versions
 from fedkl.server.loop import Federation, Snapshot
 from fedkl.server.records import Record
-from fedkl.training import lifecycle
+from fedkl.training import lifecycle, tracebacks
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
 from fedkl.training.provenance import versions
@@ -84,6 +85,8 @@ class End(NamedTuple):
     sentence: str
     stalled: bool
     """Otherwise the user can mend it."""
+    trace: str = ""
+    """The traceback, if it is of the user's own code."""
 
 
 class _StoppedError(Exception):
@@ -105,6 +108,17 @@ def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
     take_cores(cpus)
     compilation.enable_cache()
     try:
+        yield from _rounds(order, state)
+    except OwnCodeError as error:
+        yield End(str(error), stalled=False, trace=error.trace)
+    except UserError as error:
+        yield End(str(error), stalled=False)
+    except StalledError as error:
+        yield End(str(error), stalled=True)
+
+
+def _rounds(order: Order, state: State) -> Iterator[Round]:
+    with explain_own_code():
         require_versions(order.versions)
         plugins = install_plugins(order.plugins)
         config = from_mapping(order.mapping | {"plugins": plugins}, order.pretrained)
@@ -117,10 +131,6 @@ def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
                 yield Round(record, snapshot.arrays, changed)
                 if record["round"] == order.until and not federation.stalled:
                     return
-    except UserError as error:
-        yield End(str(error), stalled=False)
-    except StalledError as error:
-        yield End(str(error), stalled=True)
 
 
 def _restore(federation: Federation, state: State) -> None:
@@ -202,6 +212,8 @@ class OnCluster:
                 for answer in self._answers(cpus):
                     lost = 0
                     if isinstance(answer, End):
+                        if answer.trace:
+                            raise OwnCodeError(answer.sentence, answer.trace)
                         raise (StalledError if answer.stalled else UserError)(answer.sentence)
                     self._take(answer)
                     yield answer.record
@@ -296,6 +308,10 @@ class Task:
                 self._code = 0
             except _StoppedError:
                 self._code = -signal.SIGTERM
+            except OwnCodeError as error:
+                where = tracebacks.write(error.trace, self._run.path)
+                print(f"fedkl: {error}; the whole traceback is in {where}", file=log)
+                self._code = 2
             except UserError as error:
                 print(f"fedkl: {error}", file=log)
                 self._code = 2

@@ -24,6 +24,7 @@ from fedkl.clients.records import ClientState, Model, Task, problem_with_state
 from fedkl.clients.work import Train, Work
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import own_code_error
 from fedkl.core.plugins import load_plugin
 from fedkl.core.settings import build
 from fedkl.core.text import redact_paths
@@ -288,10 +289,11 @@ class Session:
 def _log_error(error: Exception) -> str:
     """Log an error, and return the sentence for the server."""
     expected = isinstance(error, RefusalError | StateError | MessageError | UserError)
-    if not expected:
+    told = own_code_error(error)
+    if told is not None or not expected:
         traceback.print_exception(error)
     reason = str(error) if expected else f"{type(error).__name__}: {error}"
-    print(f"not done: {reason}", file=sys.stderr, flush=True)
+    print(f"not done: {told or reason}", file=sys.stderr, flush=True)
     return reason or "it failed"
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import explained
 from fedkl.core.plugins import load_plugin
 from fedkl.network.worker import read_own_world
 
@@ -71,7 +72,8 @@ def main(arguments: list[str]) -> int:
             return 2
         except (Exception, SystemExit) as error:
             traceback.print_exc()
-            print(f"the plugin {plugin} fails: {type(error).__name__}: {error}", file=sys.stderr)
+            sentence = f"the plugin {plugin} fails: {type(error).__name__}: {error}"
+            print(explained(sentence, error), file=sys.stderr)
             return 2
     return _try_world(options.world)
 

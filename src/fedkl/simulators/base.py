@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import explained, shortened
 from fedkl.core.plugins import load_plugin
-from fedkl.core.text import one_line
 
 
 class Seed(NamedTuple):
@@ -183,6 +183,8 @@ class Reply(NamedTuple):
     result: Any
     mistake: str | None = None
     """A mistake that the user can mend."""
+    trace: str | None = None
+    """The traceback, if the mistake is in the user's own code."""
     harm: str | None = None
     """A failure that a fresh worker may not have."""
     defect: str | None = None
@@ -205,4 +207,4 @@ def environment_error(who: str, error: Exception, step: int) -> UserError:
             f"{who} returned another number of values than Gymnasium's do ({error}), {when}: it "
             "may be made for an older Gym"
         )
-    return UserError(f"{who} raised {one_line(error)}, {when}")
+    return explained(f"{who} raised {shortened(error)}, {when}", error, installed=True)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import explained
 from fedkl.core.text import one_line
 from fedkl.simulators.base import Seed, Step, environment_error
 from fedkl.simulators.spaces import Box, Numbers, ObservationFlattener, actions_of, actuator_of
@@ -40,17 +41,15 @@ def make(module: str, arguments: Mapping[str, Any]) -> Any:
         try:
             found = importlib.import_module(module)
         except Exception as error:
-            raise UserError(
-                f"world.module: {module} cannot be imported: {one_line(error)}"
-            ) from error
+            sentence = f"world.module: {module} cannot be imported: {one_line(error)}"
+            raise explained(sentence, error) from error
         if not callable(function := getattr(found, "parallel_env", None)):
             raise UserError(f"world.module: {module} has no parallel_env, which PettingZoo's have")
         try:
             return function(**arguments)
         except Exception as error:
-            raise UserError(
-                f"world.module: the environment {module} cannot be made: {one_line(error)}"
-            ) from error
+            sentence = f"world.module: the environment {module} cannot be made: {one_line(error)}"
+            raise explained(sentence, error) from error
 
 
 def examine(module: str, arguments: Mapping[str, Any]) -> Facts:

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import IO, Any
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import OwnCodeError
 from fedkl.core.processes import cores
 from fedkl.simulators.base import (
     EpisodeLostError,
@@ -95,6 +96,8 @@ class Worker:
             raise ProcessLostError(f"no answer within {seconds:g} s") from error
         except (EOFError, OSError) as error:
             raise ProcessLostError(self._last_words()) from error
+        if reply.mistake is not None and reply.trace is not None:
+            raise OwnCodeError(reply.mistake, reply.trace)
         if reply.mistake is not None:
             raise UserError(reply.mistake)
         if reply.harm is not None:

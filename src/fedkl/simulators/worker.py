@@ -12,6 +12,7 @@ import traceback
 from multiprocessing.connection import Connection
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import own_code_error
 from fedkl.core.processes import die_with
 from fedkl.simulators.base import Recipe, Reply, Request, Simulator, SimulatorError
 from fedkl.simulators.episodes import Columns, Job, run_job
@@ -67,12 +68,15 @@ def main(descriptor: str, parent: str) -> None:
                     arguments = () if request.argument is None else (request.argument,)
                     result = getattr(simulators.first(), method)(*arguments)
             reply = Reply(result)
-        except UserError as error:
-            reply = Reply(None, mistake=str(error))
         except SimulatorError as error:
             reply = Reply(None, harm=str(error))
-        except Exception:
-            reply = Reply(None, defect=traceback.format_exc())
+        except Exception as error:
+            if (told := own_code_error(error)) is not None:
+                reply = Reply(None, mistake=str(told), trace=told.trace)
+            elif isinstance(error, UserError):
+                reply = Reply(None, mistake=str(error))
+            else:
+                reply = Reply(None, defect=traceback.format_exc())
         try:
             connection.send(reply)
         except BrokenPipeError:

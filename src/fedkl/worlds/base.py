@@ -27,7 +27,7 @@ from fedkl.simulators.spaces import Box, Numbers
 from fedkl.worlds.heterogeneous import HeterogeneousWorld, Named, Rows, identical
 from fedkl.worlds.parameters import Parameter, distortions
 
-WORLDS = Registry("world")
+WORLDS = Registry("world", "World", "SoloWorld", "SharedWorld")
 register_world = WORLDS.register
 """Add a world under its `name`, for configs to ask for; decorates the class."""
 

@@ -10,6 +10,7 @@ import pytest
 import fedkl
 from fedkl.clients.work import Evaluate
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import OwnCodeError
 from fedkl.core.processes import cores
 from fedkl.engines import Job
 from fedkl.network.ray import actor_pool as module
@@ -206,10 +207,16 @@ def troubled(tiny):
 
 
 @pytest.mark.slow
-def test_an_error_of_the_work_is_the_users_or_a_defect_as_in_one_process(cluster, troubled):
+def test_an_error_of_the_work_is_a_sentence_with_its_place_in_the_file_of_the_driver(
+    cluster, troubled
+):
     for trouble, kind, words in (
         ("mistake", UserError, "^somebody can mend it$"),
-        ("defect", ZeroDivisionError, "nobody can"),
+        (
+            "defect",
+            OwnCodeError,
+            rf"^{PLUGIN}, line \d+, in penalty: ZeroDivisionError: nobody can",
+        ),
     ):
         config = troubled(trouble)
         with Federation(config, Ray(config, 1)) as federation, pytest.raises(kind, match=words):

@@ -170,7 +170,10 @@ def test_an_environment_that_fails_is_named_with_what_happened(name, sentence, p
     id = f"toys/{name}-v0"
     with pytest.raises(UserError) as caught:
         run_job([Environment(id) for _ in range(2)], job_for(id, (5, 5), params))
-    assert str(caught.value) == f"the environment {id} {sentence}"
+    said, _, place = str(caught.value).partition(" (/")
+    assert said == f"the environment {id} {sentence}"
+    assert bool(place) == ("raised" in sentence)
+    assert not place or "toys/toy_environments.py, line " in place
 
 
 @pytest.mark.parametrize(

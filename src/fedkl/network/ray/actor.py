@@ -7,11 +7,12 @@ cache folder, where the processes of its simulators find them too.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from fedkl.clients.records import ClientState, Model
 from fedkl.clients.work import Work
 from fedkl.config.config import from_mapping
 from fedkl.config.pretrained import Pretrained
-from fedkl.core.errors import UserError
+from fedkl.core.own_code import OwnCodeError, explained, own_code_error
 from fedkl.core.plugins import load_plugin, module_of
 from fedkl.core.processes import take_cores
 from fedkl.engines import InSharedWorld, Job
@@ -44,6 +45,12 @@ class Plugin(NamedTuple):
     text: bytes
     module: str
     """Name of its module on the driver: an object that is pickled there is found here."""
+    path: str
+    """Of the file on the driver, which its author knows."""
+
+
+_copies: dict[str, str] = {}
+"""Plugins of this process: the path of the file here, and on the driver."""
 
 
 def read_plugins(paths: Iterable[str]) -> tuple[Plugin, ...]:
@@ -55,7 +62,7 @@ def read_plugins(paths: Iterable[str]) -> tuple[Plugin, ...]:
     found = []
     for path in map(Path, paths):
         with explain_os_errors("read", path):
-            found.append(Plugin(path.name, path.read_bytes(), module_of(path)))
+            found.append(Plugin(path.name, path.read_bytes(), module_of(path), str(path)))
     return tuple(found)
 
 
@@ -68,15 +75,35 @@ def install_plugins(plugins: Sequence[Plugin]) -> list[str]:
     paths = []
     for plugin in plugins:
         path = _write_plugin(plugin)
+        _copies[str(path)] = plugin.path
         try:
             load_plugin(path, plugin.module)
         except Exception as error:  # it is user code
-            raise UserError(
+            raise explained(
                 f"the plugin {plugin.name} fails on the worker {platform.node()}: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}",
+                error,
             ) from error
         paths.append(str(path))
     return paths
+
+
+@contextlib.contextmanager
+def explain_own_code() -> Iterator[None]:
+    """Raise an error in a plugin as one that names the file on the driver, and can be sent there.
+
+    Raises:
+        OwnCodeError: in the place of an error that came by the user's own code.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (told := own_code_error(error)) is None:
+            raise
+        texts = [str(told), told.trace]
+        for here, there in _copies.items():
+            texts = [text.replace(here, there) for text in texts]
+        raise OwnCodeError(*texts) from None
 
 
 def _write_plugin(plugin: Plugin) -> Path:
@@ -177,6 +204,7 @@ class CallResult(NamedTuple):
 class ClientsActor:
     """An actor that does clients' work in a process on the cluster."""
 
+    @explain_own_code()
     def open(self, setup: ActorSetup, cpus: int) -> None:
         """Make the worlds of all clients.
 
@@ -200,6 +228,7 @@ class ClientsActor:
         else:
             self._site = Site(config.task, config.client_params, config.federation.pools_data)
 
+    @explain_own_code()
     def run(self, work: Work[Any], model: Model, parts: Sequence[Part | SharedPart]) -> CallResult:
         """Do some parts of a piece of work."""
         start = time.perf_counter()

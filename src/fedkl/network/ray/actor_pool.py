@@ -15,6 +15,7 @@ import numpy as np
 from fedkl.clients.records import Model
 from fedkl.clients.work import Work
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import OwnCodeError
 from fedkl.engines import Failure
 from fedkl.network.ray.actor import (
     ActorSetup,
@@ -281,6 +282,8 @@ class ActorPool:
             done = ray.get(ref)
         except RayTaskError as error:  # the work failed, not the actor
             self._idle.append(asked.actor)
+            if isinstance(error.cause, OwnCodeError):
+                raise error.cause from None
             if isinstance(error.cause, UserError):
                 raise UserError(str(error.cause)) from error
             raise

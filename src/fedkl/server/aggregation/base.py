@@ -17,15 +17,15 @@ from jaxtyping import Float, PRNGKeyArray
 
 from fedkl.core.registry import Registry
 
-REDUCERS = Registry("reducer")
+REDUCERS = Registry("reducer", "Reducer")
 register_reducer = REDUCERS.register
 """Adds a reducer under its `name`, for configs to ask for; decorates the class."""
 
-TRANSFORMS = Registry("transform")
+TRANSFORMS = Registry("transform", "Transform")
 register_transform = TRANSFORMS.register
 """Adds a transform under its `name`, for configs to ask for; decorates the class."""
 
-STEPS = Registry("server step")
+STEPS = Registry("server step", "Step")
 register_step = STEPS.register
 """Adds a server step under its `name`, for configs to ask for; decorates the class."""
 

@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from fedkl.core.registry import Registry
 from fedkl.heterogeneity.level import Level
 
-SELECTORS = Registry("selector")
+SELECTORS = Registry("selector", "Selector")
 register_selector = SELECTORS.register
 """Adds a selector under its `name`, for configs to ask for; decorates the class."""
 

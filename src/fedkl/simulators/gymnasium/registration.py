@@ -16,6 +16,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from fedkl.core.errors import MissingPackageError, UserError
+from fedkl.core.own_code import explained
 from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
@@ -63,7 +64,7 @@ def make(spec: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]
                 bare, max_episode_steps=-1, disable_env_checker=True, **dict(arguments)
             )
     except Exception as error:
-        raise UserError(_cannot_be_made(spec, error)) from error
+        raise explained(_cannot_be_made(spec, error), error) from error
 
 
 def silence_mujoco() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -9,6 +10,9 @@ import numpy as np
 
 import fedkl
 from fedkl.core.errors import UserError
+
+ON_A_WORKER = Path(__file__).parents[1].name == "plugins"
+"""A driver looks at hooks, too; on a worker this file is a copy in its cache folder."""
 
 
 class Kept(NamedTuple):
@@ -37,8 +41,7 @@ class Counting(fedkl.Algorithm):
         return Said(jnp.zeros(()))
 
     def penalty(self, at):
-        # What is compiled is compiled where clients are.
-        match self.trouble:
+        match self.trouble if ON_A_WORKER else "none":
             case "mistake":
                 raise UserError("somebody can mend it")
             case "defect":
