@@ -12,10 +12,9 @@ from fedkl.core.errors import UserError
 from fedkl.policies import export as exporting
 from fedkl.policies import load
 from fedkl.policies.export import export
-from fedkl.policies.policy import Policy
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.spaces import Box, Numbers
-from fedkl.training.spaces import Spaces
+from fedkl.simulators.policy import Policy
+from fedkl.simulators.spaces import Box, Numbers, Spaces
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 ACTIONS = {

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 import fedkl
+from fedkl.core.errors import UserError
 from fedkl.policies import Policy, load
 from fedkl.simulators.spaces import actuator
 from fedkl.training import lifecycle
@@ -524,3 +525,32 @@ def test_a_client_that_is_no_number_is_refused(scramble):
     with pytest.raises(fedkl.UserError, match="client must be from 0 to 3, not 'a'"):
         load(made.run.path, client="a")
     assert load(made.run.path, client=np.int64(1)).round == 3
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("reacher-both", {}),
+        ("cartpole-gravity", {}),
+        ("probe-point", {"federation__observation_statistics": "none"}),
+        ("probe-point", {"learner__uniform_exploration": 0.5}),
+    ],
+)
+def test_a_federations_policy_is_bit_for_bit_the_one_that_is_loaded(scramble, preset, changes):
+    made = scramble(preset, **changes)
+    loaded, held = load(made.run.path), made.federation.policy
+    assert (held.round, held.spaces, held.run) == (loaded.round, loaded.spaces, None)
+    seen = observations(held.spaces.observation_size, 0)
+    for one in (held, loaded):
+        assert np.array_equal(one(seen), loaded(seen))
+        sampled = one(seen, deterministic=False, key=3)
+        assert np.array_equal(sampled, loaded(seen, deterministic=False, key=3))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"personal": "action-bias"}, {"observation_statistics": "local"}]
+)
+def test_a_federation_whose_clients_keep_something_has_no_policy_of_all(tiny, changes):
+    config = tiny(**{f"federation__{name}": value for name, value in changes.items()})
+    with pytest.raises(UserError, match="no policy is that of all"):
+        fedkl.Federation(config).policy  # noqa: B018

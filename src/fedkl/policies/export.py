@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.io.files import write_atomically
-from fedkl.policies.policy import Policy
 from fedkl.simulators.actors import ACTIVATIONS
+from fedkl.simulators.policy import Policy
 from fedkl.simulators.spaces import Box, BoxAction
 
 # Old enough for every engine of the last years.

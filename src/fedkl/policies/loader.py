@@ -13,15 +13,14 @@ import numpy.typing as npt
 
 from fedkl.core.arguments import run_path
 from fedkl.core.errors import UserError
-from fedkl.policies.policy import Policy
 from fedkl.simulators.actors import ACTIVATIONS, Actor
-from fedkl.simulators.spaces import Numbers
+from fedkl.simulators.policy import Policy
+from fedkl.simulators.spaces import Numbers, Spaces
 from fedkl.training import spaces as spaces_file
 from fedkl.training.checkpoints import Saved, require_finite
 from fedkl.training.directory import RunDirectory, is_served
 from fedkl.training.missing import require_checkpoints, say_missing_best
 from fedkl.training.origin import decode, differences, refusal, settings_of
-from fedkl.training.spaces import Spaces
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -39,6 +39,7 @@ from fedkl.server.state import (
     Refusals,
     SavedRows,
     State,
+    acting,
     at_the_server,
     broadcast,
     read_refusals,
@@ -46,6 +47,7 @@ from fedkl.server.state import (
     refusals_array,
 )
 from fedkl.server.world_checks import require_finite, require_sound
+from fedkl.simulators.policy import Policy
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -210,6 +212,22 @@ class Federation:
         }
         record["seconds"] = time.perf_counter() - start
         return record
+
+    @property
+    def policy(self) -> Policy:
+        """The global policy as it is now, to act with: the same as `fedkl.load` gives of a run.
+
+        Raises:
+            UserError: each client keeps a part of it to itself, or its statistics.
+        """
+        sharing = self.config.federation
+        if sharing.observation_statistics == "local" or sharing.personal != "none":
+            raise UserError(
+                "each client keeps a part of what it acts by to itself (federation.personal, "
+                "federation.observation_statistics), so no policy is that of all: train with "
+                "fedkl.train, and load a client's with fedkl.load(run, client)"
+            )
+        return acting(self.config.task, self.state, self._first_client)
 
     def evaluate(
         self, episodes: int, deterministic: bool, clients: Sequence[int] | None = None

@@ -10,9 +10,12 @@ import jax
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from fedkl.clients.records import PARTS, ClientState, Kind, Model
+from fedkl.clients.records import PARTS, ClientState, Kind, Model, Task
+from fedkl.clients.round import global_behaviour
 from fedkl.io.arrays import AnyArray, from_arrays, to_arrays
 from fedkl.server.outliers import Usual
+from fedkl.simulators.policy import Policy
+from fedkl.simulators.spaces import Spaces
 
 
 class State(eqx.Module):
@@ -70,6 +73,28 @@ class Known(NamedTuple):
     """The round in which each client's update was last accepted."""
     own: Mapping[int, ClientState]
     """Clients' own states, as far as the engine keeps them."""
+
+
+def acting(task: Task, state: State, client: ClientState) -> Policy:
+    """Return the policy of a state, to act with in NumPy.
+
+    Args:
+        task: whose world says what it sees and does.
+        state: of the server.
+        client: has nothing of its own.
+    """
+    behaviour = global_behaviour(task, broadcast(state.model), client)
+    actor = jax.device_get(behaviour.actor())
+    log_std = behaviour.policy.log_std
+    actor = actor._replace(
+        # NumPy's exponential, as of one that is loaded: samples are the same, too.
+        deviation=None if log_std is None else np.exp(np.asarray(log_std, np.float32)),
+        clip=float(actor.clip),
+        exploration=0.0,
+        temperature=1.0,
+    )
+    spaces = Spaces(task.world.observation_size, task.world.actuators)
+    return Policy(actor, spaces, int(state.round))
 
 
 class SavedRows(Mapping[int, dict[str, np.ndarray]]):

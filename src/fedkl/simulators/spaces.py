@@ -45,6 +45,13 @@ class Numbers(NamedTuple):
     dtype: str = "int64"
 
 
+class Spaces(NamedTuple):
+    """The input and the output of a policy."""
+
+    observation_size: int
+    actions: Box | Numbers
+
+
 class BoxAction:
     """A map from a policy's vectors, in which [-1, 1] is the full range, into a box."""
 

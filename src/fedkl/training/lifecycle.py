@@ -20,6 +20,7 @@ from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import utc
 from fedkl.server.loop import Federation
 from fedkl.server.records import Record
+from fedkl.simulators.spaces import Spaces
 from fedkl.training import plugin_consent, pretrained, spaces
 from fedkl.training.directory import RunDirectory
 from fedkl.training.metrics import MetricsLog, content_digest
@@ -29,7 +30,6 @@ from fedkl.training.plugin_consent import of_run
 from fedkl.training.provenance import origin_of, versions
 from fedkl.training.records import require_sensible, training_seconds
 from fedkl.training.restore import Trainable, restore
-from fedkl.training.spaces import Spaces
 
 Warn = Callable[[str], None]
 Watch = Callable[[Record], None]

@@ -9,13 +9,13 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedkl.core.errors import UserError
 from fedkl.io import files, strict_json
-from fedkl.simulators.spaces import Box, Numbers
+from fedkl.simulators.spaces import Box, Numbers, Spaces
 
 FILE = "spaces.json"
 _LARGEST = 2**22
@@ -27,13 +27,6 @@ _MOST_AXES = 32
 _WHOLE, _REAL = (
     [np.dtype(code).name for code in np.typecodes[kind]] for kind in ("AllInteger", "Float")
 )
-
-
-class Spaces(NamedTuple):
-    """The input and the output of a policy."""
-
-    observation_size: int
-    actions: Box | Numbers
 
 
 def write(run: Path, spaces: Spaces) -> None:

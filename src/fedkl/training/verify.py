@@ -15,6 +15,7 @@ from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
 from fedkl.io import files
 from fedkl.io.locks import holder
+from fedkl.simulators.spaces import Spaces
 from fedkl.training import checkpoint_files, plugin_consent, pretrained, spaces
 from fedkl.training.checkpoint_files import DamagedError, File, GoneError
 from fedkl.training.checkpoints import require_finite
@@ -23,7 +24,6 @@ from fedkl.training.missing import require_checkpoints, say_missing_best
 from fedkl.training.origin import Origin, decode, listed
 from fedkl.training.plugin_consent import UnknownCodeError
 from fedkl.training.provenance import origin_of
-from fedkl.training.spaces import Spaces
 
 _OURS = {
     ".lock",

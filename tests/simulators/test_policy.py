@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.policies.policy import Policy
 from fedkl.simulators.actors import Actor
-from fedkl.simulators.spaces import Box, Numbers
-from fedkl.training.spaces import Spaces
+from fedkl.simulators.policy import Policy
+from fedkl.simulators.spaces import Box, Numbers, Spaces
 
 
 def actor(outputs, deviation=None):

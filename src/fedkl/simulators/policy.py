@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from fedkl.core.errors import UserError
 from fedkl.simulators.actors import Actor, Networks, draw_noise
-from fedkl.simulators.spaces import actuator
-from fedkl.training.spaces import Spaces
+from fedkl.simulators.spaces import Spaces, actuator
 
 Key = int | np.integer[Any] | npt.NDArray[Any] | np.random.Generator
 
