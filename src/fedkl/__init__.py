@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fedkl.core.settings import setting
     from fedkl.experiments.api import compare, tune
     from fedkl.policies import Policy, load
+    from fedkl.policies.export import export
     from fedkl.report.api import report
     from fedkl.server.aggregation import (
         Reducer,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from fedkl.server.records import Record
     from fedkl.server.selection import Pool, Selector, register_selector
     from fedkl.server.setup import local_engine
-    from fedkl.training.api import resume, train
+    from fedkl.training.api import evaluate, resume, train
     from fedkl.training.callbacks import Callback
     from fedkl.training.pretrained import start_from
     from fedkl.training.records import records
@@ -95,6 +96,8 @@ _HOMES = {
     "Parameter": "fedkl.worlds",
     "World": "fedkl.worlds",
     "compare": "fedkl.experiments.api",
+    "evaluate": "fedkl.training.api",
+    "export": "fedkl.policies.export",
     "load": "fedkl.policies",
     "local_engine": "fedkl.server.setup",
     "only_client": "fedkl.config.one_client",
@@ -144,6 +147,8 @@ __all__ = [
     "UserError",
     "World",
     "compare",
+    "evaluate",
+    "export",
     "load",
     "local_engine",
     "only_client",

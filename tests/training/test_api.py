@@ -1,11 +1,14 @@
 """Training from Python: a run directory, callbacks, and nothing left of what cannot work."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from commands import call
 
 import fedkl
 from fedkl.training.directory import SERVING, RunDirectory
@@ -172,3 +175,84 @@ def test_a_full_disk_leaves_nothing_of_a_run_that_has_not_begun(
         fedkl.train(tiny(world__spread=0.1), tmp_path / "runs" / "one")
     assert len(written) == writes + 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_evaluated_as_by_the_command(tiny, tmp_path, capsys):
+    run = fedkl.train(tiny(checkpoint__keep_best=True), tmp_path / "run")
+    found = fedkl.evaluate(run, 3, deterministic=True, best=True)
+    arguments = ["evaluate", run, "--episodes", 3, "--deterministic", "--best", "--json"]
+    code, out, _ = call(capsys, *arguments)
+    assert code == 0
+    assert found == json.loads(out)
+    assert RunDirectory(run).metrics.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"episodes": 0}, "episodes must be a whole number from 1 on"),
+        ({"episodes": "ten"}, "episodes must be a whole number"),
+        ({"client": 1}, "needs --video"),
+        ({"video": 3}, "a file must be given by its path, not by 3"),
+        ({"video": "film.avi"}, "film.avi"),
+        ({"video": "film.gif"}, "the world probe-point cannot be drawn"),
+        ({"best": True}, "keep_best"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_in_a_sentence(trained, given, said):
+    with pytest.raises(fedkl.UserError, match=said):
+        fedkl.evaluate(trained, **given)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    config = fedkl.preset("probe-point", set=SMALL)
+    return fedkl.train(config, tmp_path_factory.mktemp("trained") / "run")
+
+
+SMALL = {"federation.rounds": 1, "learner.iterations": 1, "learner.epochs": 1, "learner.steps": 64}
+
+
+def test_a_policy_is_exported_from_a_run_or_from_memory(trained, tmp_path, capsys):
+    policy = fedkl.export(trained, tmp_path / "a.npz")
+    assert policy.round == 1
+    fedkl.export(fedkl.load(trained), str(tmp_path / "b.npz"))
+    code, out, _ = call(capsys, "export", trained, tmp_path / "c.npz")
+    assert (code, out) == (0, f"policy after round 1: {tmp_path / 'c.npz'}\n")
+    arrays = [dict(np.load(tmp_path / f"{name}.npz")) for name in "abc"]
+    for name in arrays[0]:
+        assert all(np.array_equal(other[name], arrays[0][name]) for other in arrays)
+    with pytest.raises(fedkl.UserError, match="give its path"):
+        fedkl.export(policy, tmp_path / "d.npz", best=True)
+
+
+def test_arrays_are_exported_where_onnx_is_not_installed(trained, tmp_path):
+    program = "import sys; sys.modules['onnx'] = None; import fedkl; fedkl.export(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, str(trained)]
+    subprocess.run([*command, str(tmp_path / "a.npz")], check=True, timeout=100)
+    done = subprocess.run(
+        [*command, str(tmp_path / "a.onnx")], check=False, capture_output=True, timeout=100
+    )
+    assert b"an ONNX file needs the package onnx" in done.stderr
+
+
+@pytest.mark.parametrize(("progress", "lines"), [(None, 0), (False, 0), (True, 3)])
+def test_rounds_are_shown_where_somebody_asks_for_them(tiny, tmp_path, capsys, progress, lines):
+    fedkl.train(tiny(), tmp_path / "run", progress=progress)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == lines
+    assert not lines or err.startswith("round 1/3  return ")
+
+
+def test_rounds_are_shown_on_a_terminal(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = []
+    monkeypatch.setattr(
+        "fedkl.io.progress.RoundProgress.show", lambda self, record: shown.append(record["round"])
+    )
+    fedkl.train(tiny(), tmp_path / "run")
+    fedkl.resume(tmp_path / "run", rounds=4)
+    fedkl.resume(tmp_path / "run", rounds=5, progress=False)
+    assert shown == [1, 2, 3, 4]

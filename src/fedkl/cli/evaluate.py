@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedkl.cli import common, console, interrupts, output
-from fedkl.core.errors import UserError
 from fedkl.core.text import counted, digits
 
 if TYPE_CHECKING:
@@ -41,18 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.io import compilation
-        from fedkl.training import lifecycle
+        from fedkl.training import evaluation, lifecycle
         from fedkl.training.directory import RunDirectory, is_served
 
     compilation.enable_cache()
     run = RunDirectory.open(options.run)
     common.require_consent(run, options)
-    if not is_served(run.path):
-        accept = options.accept_changes
-        federation = lifecycle.load(run, console.warn, best=options.best, accept=accept)
-        return _evaluate(federation, options)
-    with _connected(run, options) as federation:
-        _evaluate(federation, options)
+    wanted = evaluation.Wanted(
+        options.video, options.client, options.clients, options.deterministic
+    )
+    with contextlib.ExitStack() as stack:
+        if is_served(run.path):
+            federation = stack.enter_context(_connected(run, options))
+        else:
+            accept = options.accept_changes
+            federation = lifecycle.load(run, console.warn, best=options.best, accept=accept)
+        result = evaluation.evaluate(federation, run.path, options.episodes, wanted, console.warn)
+        _print(federation, result, options)
 
 
 @contextlib.contextmanager
@@ -77,53 +81,26 @@ def _connected(run: RunDirectory, options: argparse.Namespace) -> Iterator[Feder
             yield federation
 
 
-def _evaluate(federation: Federation, options: argparse.Namespace) -> None:
+def _print(federation: Federation, result: Mapping[str, Any], options: argparse.Namespace) -> None:
     import numpy as np
 
-    from fedkl.cli import video
-    from fedkl.clients.work import Evaluate
+    from fedkl.training import evaluation
     from fedkl.worlds import SharedWorld
 
-    if federation.state.round == 0:
-        raise UserError(f"{options.run} has no finished round to evaluate yet")
-    if options.episodes < 1:
-        raise UserError(f"--episodes must be at least 1, not {options.episodes}")
-    clients = federation.config.federation.clients
-    episodes = video.episodes(options, federation, video.chosen(options, federation))
-    asked = Evaluate(options.episodes, options.deterministic)
-    returns, failures = federation.evaluation(asked)()
-    per_client = returns.mean(axis=1)
-    if failures:
-        reasons = "; ".join(f"client {client}: {why}" for client, why in [*failures.items()][:5])
-        if len(failures) == clients:
-            raise UserError(f"no client has given a return ({reasons})")
-        console.warn(
-            f"{len(failures)} of {clients} clients gave no return, and do not count ({reasons})"
-        )
-    result = {
-        "round": int(federation.state.round),
-        "episodes": options.episodes,
-        "deterministic": options.deterministic,
-        "return_mean": float(np.nanmean(per_client)),
-        "return_min": float(np.nanmin(per_client)),
-        "return_std": float(np.nanstd(per_client)),
-        "return_per_client": [float(r) for r in per_client],
-    }
-    if episodes:
-        result["video"] = video.write(options, federation, episodes)
-    rows = [{"client": client, "return": float(r)} for client, r in enumerate(per_client)]
+    returns = result["return_per_client"]
+    rows = [{"client": client, "return": r} for client, r in enumerate(returns)]
     if output.answered(options, result, rows):
         return
     kind = "deterministic" if options.deterministic else "stochastic"
-    worst = int(np.nanargmin(per_client))
     shared = isinstance(federation.config.world, SharedWorld)
     console.out.print(
         f"{kind} global policy after round {result['round']}, "
         f"{counted(options.episodes, 'episode')} {'shared by' if shared else 'on each of'} "
-        f"{counted(clients - len(failures), 'client')}:\n"
+        f"{counted(int(np.isfinite(returns).sum()), 'client')}:\n"
         f"  mean return            {digits(result['return_mean'], 3)}\n"
-        f"  worst client           {digits(result['return_min'], 3)} (client {worst})\n"
+        f"  worst client           {digits(result['return_min'], 3)} "
+        f"(client {int(np.nanargmin(returns))})\n"
         f"  deviation over clients {digits(result['return_std'], 3)}"
     )
-    if episodes:
-        console.out.print(video.in_words(result["video"]), soft_wrap=True)
+    if "video" in result:
+        console.out.print(evaluation.in_words(result["video"]), soft_wrap=True)

@@ -20,9 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
-        from fedkl.policies import export, load
+        from fedkl.policies.export import export
 
-    export.check_target(options.file)
-    policy = load(options.run, options.client, options.best, options.accept_changes)
-    export.export(policy, options.file)
+    given = (options.client, options.best, options.accept_changes)
+    policy = export(options.run, options.file, *given)
     console.out.print(f"policy after round {policy.round}: {options.file}", soft_wrap=True)

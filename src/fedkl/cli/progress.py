@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from fedkl.core.text import counted
 from fedkl.experiments import workers
 from fedkl.experiments.progress import follow
 from fedkl.io.progress import RoundProgress, is_live, number
-from fedkl.training.callbacks import Callback, TensorBoardSink
+from fedkl.training.callbacks import Callback, ProgressBar, TensorBoardSink
 from fedkl.training.directory import RunDirectory
 from fedkl.training.records import is_number
 
@@ -29,46 +28,12 @@ def sinks_of(options: argparse.Namespace) -> list[Callback]:
     return [TensorBoardSink(options.run / "tensorboard")] if options.tensorboard else []
 
 
-class Bar(Callback):
-    """A bar that shows a run as it trains.
-
-    Attributes:
-        moved: True once a round was shown.
-    """
-
-    def __init__(
-        self,
-        until: int | None = None,
-        shown: Callable[[RoundProgress], None] = lambda progress: None,
-    ) -> None:
-        """Make the bar.
-
-        Args:
-            until: the round after which training stops.
-            shown: is given the bar, to show something beside it.
-        """
-        self.moved = False
-        self._until = until
-        self._shown = shown
-        self._open = contextlib.ExitStack()
-        self._progress: RoundProgress | None = None
-
-    def on_start(self, run: Path, config: Mapping[str, Any]) -> None:
-        screen = console.err if is_live(console.err) else console.talk
-        chosen = from_mapping(config)  # a line may be missing that has a default
-        rounds = chosen.federation.rounds
-        last = rounds if self._until is None else min(self._until, rounds)
-        distance = chosen.algorithm.distance
-        self._progress = self._open.enter_context(RoundProgress(screen, last, distance))
-        self._shown(self._progress)
-
-    def on_round(self, record: Mapping[str, Any]) -> None:
-        assert self._progress is not None
-        self.moved = True
-        self._progress.show(record)
-
-    def on_end(self, summary: Mapping[str, Any] | None) -> None:
-        self._open.close()
+def screen_bar(
+    until: int | None = None,
+    shown: Callable[[RoundProgress], None] = lambda progress: None,
+) -> ProgressBar:
+    """Make the bar of a command, on stderr if that is a terminal."""
+    return ProgressBar(console.err if is_live(console.err) else console.talk, until, shown)
 
 
 def with_bar(

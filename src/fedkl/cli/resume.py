@@ -91,14 +91,14 @@ def _resume_several(plan: RunsPlan, options: argparse.Namespace) -> None:
 
 
 def _resume_here(run: RunDirectory, options: argparse.Namespace) -> None:
-    from fedkl.cli.progress import Bar, conclude, sinks_of
+    from fedkl.cli.progress import conclude, screen_bar, sinks_of
     from fedkl.server.loop import Federation
     from fedkl.training import lifecycle
     from fedkl.training.callbacks import notify
 
     with cluster.engine(options) as engine_for:
         chosen = lifecycle.config_of(run, options.rounds)
-        callbacks = [bar := Bar(options.until), *sinks_of(options)]
+        callbacks = [bar := screen_bar(options.until), *sinks_of(options)]
         with (
             Federation(chosen, engine_for(chosen)) as federation,
             notify(callbacks, run, chosen.mapping()) as watch,
@@ -113,7 +113,7 @@ def _resume_served(run: RunDirectory, options: argparse.Namespace) -> None:
     """Serve what is left of a run to clients over a network."""
     # Only such a run needs Flower.
     from fedkl.cli.network import Watched, check_servable, connecting, say_farewell
-    from fedkl.cli.progress import Bar, conclude, sinks_of, summary_of
+    from fedkl.cli.progress import conclude, screen_bar, sinks_of, summary_of
     from fedkl.network.flower.engine import Flower
     from fedkl.network.flower.serve_settings import ServeSettings
     from fedkl.server.loop import Federation
@@ -126,7 +126,7 @@ def _resume_served(run: RunDirectory, options: argparse.Namespace) -> None:
     engine = Flower(chosen, serving.federation, serving.wait, watched.screen)
     # Other processes are not disturbed by ours, up to the end of the last of them.
     with run.lock(), Federation(chosen, engine) as federation, contextlib.ExitStack() as stack:
-        bar = Bar(options.until, watched.show)
+        bar = screen_bar(options.until, watched.show)
         callbacks = [bar, *sinks_of(options)]
         summary = summary_of(run)
         rounds = chosen.federation.rounds

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
     # What cannot work is refused before anything is written.
     created = lifecycle.creating(chosen, options.run, serving.write)
     with Federation(chosen, engine) as federation, created as run:
-        callbacks = [progress.Bar(shown=watched.show), *progress.sinks_of(options)]
+        callbacks = [progress.screen_bar(shown=watched.show), *progress.sinks_of(options)]
         with network.connecting(run, serving, engine, chosen):
             with notify(callbacks, run) as watch:
                 lifecycle.run_remaining(run, watch, console.warn, federation)

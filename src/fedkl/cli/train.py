@@ -49,6 +49,6 @@ def run(options: argparse.Namespace) -> None:
             chosen = only_client(chosen, options.client)
         chosen = common.started(options, chosen)
         options.run = options.run or common.run_named(options, chosen)
-        callbacks = [progress.Bar(), *progress.sinks_of(options)]
-        path = api.train(chosen, options.run, callbacks, console.warn, engine_for)
+        callbacks = [progress.screen_bar(), *progress.sinks_of(options)]
+        path = api.train(chosen, options.run, callbacks, console.warn, engine_for, False)
         progress.conclude(RunDirectory(path))

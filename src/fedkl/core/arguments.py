@@ -20,6 +20,17 @@ def run_path(run: Any) -> Path:
     return Path(run)
 
 
+def file_path(file: Any) -> Path:
+    """The path of a file.
+
+    Raises:
+        UserError: it is neither a text nor a path.
+    """
+    if not isinstance(file, str | Path):
+        raise UserError(f"a file must be given by its path, not by {file!r}")
+    return Path(file)
+
+
 def whole(name: str, value: Any, least: int) -> int:
     """A whole number, also one of NumPy.
 

@@ -1,7 +1,8 @@
-"""A policy's most probable action as an ONNX graph."""
+"""A policy in a file that needs no fedkl: arrays, or its most probable action as an ONNX graph."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Mapping
@@ -11,14 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
+from fedkl.core.arguments import file_path
 from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.io.files import write_atomically
+from fedkl.policies.loader import load
 from fedkl.simulators.actors import ACTIVATIONS
 from fedkl.simulators.policy import Policy
 from fedkl.simulators.spaces import Box, BoxAction
+
+# An extra, which arrays do without; `check_target` asks for it.
+with contextlib.suppress(ImportError):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
 
 # Old enough for every engine of the last years.
 _OPSET, _IR = 17, 8
@@ -122,27 +128,44 @@ def check_target(path: Path) -> None:
         raise MissingPackageError("an ONNX file needs the package onnx", "onnx")
 
 
-def export(policy: Policy, path: str | Path) -> None:
-    """Write a policy to a file, all at once.
+def export(
+    run: str | Path | Policy,
+    file: str | Path,
+    client: int | None = None,
+    best: bool = False,
+    accept_changes: bool = False,
+) -> Policy:
+    """Write a run's policy to a file that needs no fedkl, all at once, as `fedkl export` does.
 
     Args:
-        policy: what to write.
-        path: ends in .onnx or .npz; a file of that name is replaced.
+        run: the run's directory; or a policy, of `fedkl.load` or `Federation.policy`.
+        file: ends in .onnx or .npz; a file of that name is replaced.
+        client: whose policy, of a run; None: the one that all share.
+        best: that of the round with the highest mean return.
+        accept_changes: also if config.toml is not the one that the checkpoint was made with.
+
+    Returns:
+        The policy.
 
     Raises:
-        UserError: it cannot be written; what was there is still there.
+        UserError: it cannot be loaded or written; what was there is still there.
     """
-    path = Path(path)
+    path = file_path(file)
     check_target(path)
+    if not isinstance(run, Policy):
+        policy = load(run, client, best, accept_changes)
+    elif client is None and not best and not accept_changes:
+        policy = run
+    else:
+        raise UserError("client, best and accept_changes choose a policy of a run: give its path")
     arrays = arrays_of(policy)
     if path.suffix == ".npz":
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]  # its own options, says the stub
         write_atomically(path, buffer.getvalue())
-        return
-    # What it needs is an extra.
-
-    write_atomically(path, graph_bytes(arrays, policy.round))
+    else:
+        write_atomically(path, graph_bytes(arrays, policy.round))
+    return policy
 
 
 def arrays_of(policy: Policy) -> dict[str, np.ndarray]:

@@ -9,13 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from fedkl.core.errors import MissingPackageError
 from fedkl.io import files
+from fedkl.io.progress import RoundProgress
 from fedkl.training.directory import RunDirectory
 
 
 class Callback:
     """Is told of a run while it trains; derive from it, and override what you want to hear.
+
+    It is called in the process that calls `fedkl.train`, `resume`, `compare` or `tune`. The runs of
+    the latter two are trained in processes of their own, whose logs are followed: their callbacks
+    hear of a round shortly after it is over. Each run has callbacks of its own, as several go on at
+    a time.
 
     What a callback raises ends the training; the round that it was told of is saved by then.
     """
@@ -74,6 +82,52 @@ def notify(
 
         yield tell
         summary = run.summary()
+
+
+class ProgressBar(Callback):
+    """A bar that shows a run as it trains: rounds, the last one in a few words, the time left.
+
+    Attributes:
+        moved: True once a round was shown.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        until: int | None = None,
+        shown: Callable[[RoundProgress], None] = lambda progress: None,
+    ) -> None:
+        """Make the bar.
+
+        Args:
+            console: where to show it; on what is no terminal there are lines.
+            until: the round after which training stops.
+            shown: is given the bar, to show something beside it.
+        """
+        self.moved = False
+        self._console = console
+        self._until = until
+        self._shown = shown
+        self._open = contextlib.ExitStack()
+        self._progress: RoundProgress | None = None
+
+    def on_start(self, run: Path, config: Mapping[str, Any]) -> None:
+        from fedkl.config.config import from_mapping  # a callback of one's own needs no JAX
+
+        chosen = from_mapping(config)  # a line may be missing that has a default
+        rounds = chosen.federation.rounds
+        last = rounds if self._until is None else min(self._until, rounds)
+        progress = RoundProgress(self._console, last, chosen.algorithm.distance)
+        self._progress = self._open.enter_context(progress)
+        self._shown(self._progress)
+
+    def on_round(self, record: Mapping[str, Any]) -> None:
+        assert self._progress is not None
+        self.moved = True
+        self._progress.show(record)
+
+    def on_end(self, summary: Mapping[str, Any] | None) -> None:
+        self._open.close()
 
 
 class TensorBoardSink(Callback):

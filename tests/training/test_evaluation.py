@@ -1,6 +1,5 @@
 """Whose worlds are filmed, and what the film says."""
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +8,14 @@ import numpy as np
 import pytest
 
 import fedkl
-from fedkl.cli import video
 from fedkl.core.errors import UserError
 from fedkl.server.recording import Episode
+from fedkl.training import evaluation
+from fedkl.training.evaluation import Wanted
 
 
-def asked(video: Path | None = None, **given: Any) -> argparse.Namespace:
-    return argparse.Namespace(
-        **({"client": None, "clients": None, "deterministic": True, "video": video} | given)
-    )
+def asked(file: Path | None = None, **given: Any) -> Wanted:
+    return Wanted(**({"video": file, "deterministic": True} | given))
 
 
 def federation(clients: int = 60, preset: str = "demo") -> Any:
@@ -28,11 +26,11 @@ def federation(clients: int = 60, preset: str = "demo") -> Any:
 
 def test_clients_are_spread_over_all_of_them():
     some = Path("film.mp4")
-    assert video.chosen(asked(), federation()) == []
-    assert video.chosen(asked(some), federation()) == [0]
-    assert video.chosen(asked(some, client=5), federation()) == [5]
-    assert video.chosen(asked(some, clients=4), federation(10)) == [0, 3, 6, 9]
-    assert video.chosen(asked(some, clients=10), federation(10)) == list(range(10))
+    assert evaluation.chosen(asked(), federation()) == []
+    assert evaluation.chosen(asked(some), federation()) == [0]
+    assert evaluation.chosen(asked(some, client=5), federation()) == [5]
+    assert evaluation.chosen(asked(some, clients=4), federation(10)) == [0, 3, 6, 9]
+    assert evaluation.chosen(asked(some, clients=10), federation(10)) == list(range(10))
 
 
 @pytest.mark.parametrize(
@@ -48,12 +46,12 @@ def test_clients_are_spread_over_all_of_them():
 )
 def test_who_cannot_be_filmed_is_told_in_a_sentence(given, message):
     with pytest.raises(UserError, match=message):
-        video.chosen(asked(**given), federation())
+        evaluation.chosen(asked(**given), federation())
 
 
 def test_clients_of_one_simulation_have_one_film():
     with pytest.raises(UserError, match="these share one"):
-        video.chosen(asked(Path("f.gif"), clients=3), federation(preset="figure-eight"))
+        evaluation.chosen(asked(Path("f.gif"), clients=3), federation(preset="figure-eight"))
 
 
 def test_the_film_names_algorithm_round_speed_and_clients(tmp_path, monkeypatch):
@@ -63,12 +61,12 @@ def test_the_film_names_algorithm_round_speed_and_clients(tmp_path, monkeypatch)
         told.update(captions=[s.captions for s in scenes], heading=heading, legend=legend)
         return iter(())
 
-    monkeypatch.setattr(video, "grid", grid)
-    monkeypatch.setattr(video, "write_video", lambda path, frames, fps: told.update(fps=fps))
+    monkeypatch.setattr(evaluation, "grid", grid)
+    monkeypatch.setattr(evaluation, "write_video", lambda path, frames, fps: told.update(fps=fps))
     episodes = {
         n: Episode(iter([np.zeros((2, 2, 3), np.uint8)]), 10.0, [0.0, -n / 4]) for n in (0, 9)
     }
-    written = video.write(asked(tmp_path / "f.gif", clients=2), federation(10), episodes)
+    written = evaluation.write(asked(tmp_path / "f.gif", clients=2), federation(10), episodes)
     assert told["heading"] == "fedkl on reacher, round 7, 0.2x"
     assert told["captions"] == [
         ["client 0, return 0", "client 0, return 0"],
@@ -77,7 +75,7 @@ def test_the_film_names_algorithm_round_speed_and_clients(tmp_path, monkeypatch)
     assert [name for name, _ in told["legend"]] == ["fingertip", "target", "where its targets are"]
     assert told["fps"] == 10.0
     assert written == {"file": str(tmp_path / "f.gif"), "clients": [0, 9], "returns": [0.0, -2.25]}
-    assert video.in_words(written).endswith("(returns: client 0 0, client 9 -2.250)")
-    one = video.write(asked(tmp_path / "f.gif"), federation(10), {9: episodes[9]})
+    assert evaluation.in_words(written).endswith("(returns: client 0 0, client 9 -2.250)")
+    one = evaluation.write(asked(tmp_path / "f.gif"), federation(10), {9: episodes[9]})
     assert (one["client"], one["return"]) == (9, -2.25)
-    assert video.in_words(one).endswith("(client 9, return -2.250)")
+    assert evaluation.in_words(one).endswith("(client 9, return -2.250)")
