@@ -6,8 +6,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkl.network.client import NetworkClient
-from fedkl.network.messages import read_request
+from fedkl.network import NetworkClient, read_request
 
 app = ClientApp()
 

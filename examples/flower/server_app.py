@@ -9,8 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import fedkl
 from fedkl.engines import Failure, Job
-from fedkl.network.exchange import Exchange, RequestStamp
-from fedkl.network.messages import new_federation, new_nonce, new_turn
+from fedkl.network import Exchange, RequestStamp, new_federation, new_nonce, new_turn
 
 app = ServerApp()
 

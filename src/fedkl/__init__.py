@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from fedkl.server.selection import Pool, Selector, register_selector
     from fedkl.server.setup import local_engine
     from fedkl.training.api import evaluate, resume, train
-    from fedkl.training.callbacks import Callback
+    from fedkl.training.callbacks import Callback, TensorBoardSink
+    from fedkl.training.checkpoints import Checkpoints
     from fedkl.training.pretrained import start_from
     from fedkl.training.records import records
     from fedkl.worlds import (
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Algorithm": "fedkl.algorithms",
     "Callback": "fedkl.training.callbacks",
+    "Checkpoints": "fedkl.training.checkpoints",
     "Config": "fedkl.config.config",
     "Continuous": "fedkl.worlds",
     "Discrete": "fedkl.worlds",
@@ -89,6 +91,7 @@ _HOMES = {
     "SoloWorld": "fedkl.worlds",
     "StalledError": "fedkl.core.errors",
     "Step": "fedkl.server.aggregation",
+    "TensorBoardSink": "fedkl.training.callbacks",
     "Transform": "fedkl.server.aggregation",
     "Transition": "fedkl.worlds",
     "Upload": "fedkl.clients.upload",
@@ -126,6 +129,7 @@ _FORMER = {"Word": "Parameter"}
 __all__ = [
     "Algorithm",
     "Callback",
+    "Checkpoints",
     "Config",
     "Continuous",
     "Discrete",
@@ -141,6 +145,7 @@ __all__ = [
     "SoloWorld",
     "StalledError",
     "Step",
+    "TensorBoardSink",
     "Transform",
     "Transition",
     "Upload",

@@ -58,8 +58,8 @@ LONGEST = {
     "own_selector": 40,
     "own_server_step": 40,
     "own_upload": 40,
-    "mlflow_callback": 25,
-    "wandb_callback": 25,
+    "mlflow_callback": 32,
+    "wandb_callback": 32,
 }
 
 
@@ -200,39 +200,83 @@ def test_own_server_step_goes_by_signs():
     assert moves.tolist() == [0.5, -0.5]
 
 
-class FakeService(types.ModuleType):
-    """In the place of a service's package: writes down how it is called."""
+class FakeRun:
+    """A run of Weights & Biases."""
 
-    def __init__(self, name):
-        super().__init__(name)
-        self.calls = []
+    def __init__(self, **options):
+        self.options, self.steps, self.code = options, {}, None
 
-    def __getattr__(self, function):
-        return lambda *args, **options: self.calls.append((function, args, options))
+    def log(self, numbers, step):
+        self.steps[step] = numbers
+
+    def finish(self, exit_code):
+        self.code = exit_code
+
+
+def wandb_stub():
+    """A package whose runs are listed."""
+    stub = types.ModuleType("wandb")
+    stub.runs = []
+
+    def init(**options):
+        stub.runs.append(FakeRun(**options))
+        return stub.runs[-1]
+
+    stub.init = init
+    return stub, lambda: stub.runs
+
+
+def mlflow_stub():
+    """A package that tells runs apart by their ids alone."""
+    stub, runs = types.ModuleType("mlflow"), []
+
+    class Client:
+        def create_run(self, experiment, run_name):
+            runs.append(FakeRun(experiment=experiment, id=run_name))
+            return types.SimpleNamespace(info=types.SimpleNamespace(run_id=len(runs) - 1))
+
+        def set_terminated(self, run_id, status):
+            runs[run_id].code = {"FINISHED": 0, "FAILED": 1}[status]
+
+    stub.MlflowClient = Client
+    stub.set_experiment = lambda name: types.SimpleNamespace(experiment_id=name)
+    stub.log_params = lambda params, run_id: runs[run_id].options.update(config=params)
+    stub.log_metrics = lambda numbers, step, run_id: runs[run_id].log(numbers, step)
+    return stub, lambda: runs
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "first", "each", "last"),
+    ("name", "kind", "make", "learner"),
     [
-        ("wandb_callback", "wandb", "init", "log", "finish"),
-        ("mlflow_callback", "mlflow", "start_run", "log_metrics", "end_run"),
+        ("wandb_callback", "WandbCallback", wandb_stub, lambda config: config["learner"]["epochs"]),
+        ("mlflow_callback", "MlflowCallback", mlflow_stub, lambda config: config["learner.epochs"]),
     ],
 )
-def test_callbacks_tell_their_services(
-    tiny, tmp_path, monkeypatch, name, package, first, each, last
+def test_callbacks_tell_their_services_also_of_several_runs_at_a_time(
+    tiny, tmp_path, monkeypatch, name, kind, make, learner
 ):
-    service = FakeService(package)
-    monkeypatch.setitem(sys.modules, package, service)
-    module = load(name)
-    callback = module.WandbCallback("mine") if package == "wandb" else module.MlflowCallback()
-    fedkl.train(tiny(federation__rounds=2), tmp_path / "run", [callback])
-    called = [function for function, _, _ in service.calls]
-    assert called[0] == first
-    assert called[-3:] == [each, each, last]
-    (_, (numbers,), options) = service.calls[-2]
-    record = fedkl.records(tmp_path / "run")[1]
-    assert numbers["return_mean"] == record["return_mean"]
-    assert options == {"step": 2}
+    stub, runs = make()
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    callback_of = getattr(load(name), kind)
+    first, second = (callback_of(*["mine"] * (stub.__name__ == "wandb")) for _ in range(2))
+
+    class Inside(fedkl.Callback):
+        """Trains another run between two rounds of the first."""
+
+        def on_round(self, record):
+            if record["round"] == 1:
+                config = tiny(federation__rounds=1, learner__epochs=3)
+                fedkl.train(config, tmp_path / "b", [second])
+
+    fedkl.train(tiny(federation__rounds=2), tmp_path / "a", [first, Inside()])
+    for run, path, epochs in zip(runs(), "ab", (tiny().learner.epochs, 3), strict=True):
+        records = fedkl.records(tmp_path / path)
+        assert [*run.steps] == [record["round"] for record in records]
+        returns = [numbers["return_mean"] for numbers in run.steps.values()]
+        assert returns == [record["return_mean"] for record in records]
+        assert run.options["id"].endswith(path)
+        assert learner(run.options["config"]) == epochs
+        assert run.code == 0
 
 
 def test_own_world_trains_from_the_script(capsys):

@@ -10,10 +10,20 @@ from fedkl.algorithms.fedkl_anchored import FedKLAnchored
 from fedkl.algorithms.fedprox import FedProx
 from fedkl.algorithms.fmarl import FMARL
 from fedkl.algorithms.scaffold import Scaffold
-from fedkl.learning.distributions import DISTANCES, register_distance, safe_sqrt
+from fedkl.learning.distributions import (
+    DISTANCES,
+    Categorical,
+    Distribution,
+    Gaussian,
+    register_distance,
+    safe_sqrt,
+)
 from fedkl.learning.minibatches import weighted_mean
 from fedkl.learning.penalty import SCHEDULES, Coefficient, register_schedule, towards_target
-from fedkl.learning.policy_optimisation import HookInput, Measured
+from fedkl.learning.policy import Policy
+from fedkl.learning.policy_optimisation import HookInput, Measured, PolicyBatch
+from fedkl.learning.settings import LearnerSettings, Sharing
+from fedkl.learning.statistics import Moments
 
 __all__ = [
     "ALGORITHMS",
@@ -21,15 +31,23 @@ __all__ = [
     "FMARL",
     "SCHEDULES",
     "Algorithm",
+    "Categorical",
     "Coefficient",
+    "Distribution",
     "FedAvg",
     "FedKL",
     "FedKLAnchored",
     "FedProx",
+    "Gaussian",
     "HookInput",
+    "LearnerSettings",
     "Measured",
+    "Moments",
+    "Policy",
+    "PolicyBatch",
     "RoundResult",
     "Scaffold",
+    "Sharing",
     "register_algorithm",
     "register_distance",
     "register_schedule",

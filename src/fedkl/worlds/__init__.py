@@ -14,7 +14,7 @@ from fedkl.worlds.base import (
 )
 from fedkl.worlds.classic import Acrobot, CartPole, MountainCarContinuous, Pendulum
 from fedkl.worlds.distorted import Distorted
-from fedkl.worlds.figure_eight import FigureEight
+from fedkl.worlds.figure_eight import FigureEight, parallel_env
 from fedkl.worlds.gymnasium import Gymnasium
 from fedkl.worlds.heterogeneous import Differences
 from fedkl.worlds.parameters import Parameter
@@ -51,5 +51,6 @@ __all__ = [
     "SoloWorld",
     "Transition",
     "World",
+    "parallel_env",
     "register_world",
 ]
