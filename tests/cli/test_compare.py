@@ -162,7 +162,10 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
             ["--vary", "algorithm.mu=1,2"],
             "algorithm.mu is not a setting; the algorithm fedkl has: ",
         ),
-        (["--vary", "learner.d_locl=1,2"], "learner.d_locl is not a setting (did you mean d_local"),
+        (
+            ["--vary", "learner.d_locl=1,2"],
+            "learner.d_locl is not a setting (did you mean learner.d_local",
+        ),
         (["--vary", "learner.d_local"], "is not of the form dotted.key=value,value"),
         (["--vary", "learner.d_local=1,"], "--vary learner.d_local=1, lacks a value"),
         (["--vary", "seed=1,2"], "seed is given twice"),

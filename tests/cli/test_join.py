@@ -97,7 +97,7 @@ def test_an_address_has_a_host_and_a_port(capsys, folder, address):
 
 @pytest.mark.parametrize(
     ("client", "problem"),
-    [(-1, "a number from 0, not -1"), (3, "client-3.key"), ("x", "invalid int value")],
+    [(-1, "a number from 0, not -1"), (3, "client-3.key"), ("x", "must be a whole number")],
 )
 def test_a_client_has_a_number_and_a_key(capsys, folder, address, client, problem):
     code, _, err = call(capsys, "join", address, f"--client={client}", "--keys", folder)

@@ -26,7 +26,7 @@ def test_more_clients_are_added_and_nothing_is_made_twice(tmp_path, capsys):
     ("arguments", "reason"),
     [
         (["--clients", 0], "there must be 1 to 100000 clients, not 0"),
-        (["--clients", "two"], "invalid int value: 'two'"),
+        (["--clients", "two"], "must be a whole number, not 'two'"),
         ([], "the following arguments are required: --clients"),
         (["--clients", 1, "--days", 0], "1 to 3650 days, not 0"),
         (["--clients", 1, "--host", "a/b"], "'a/b' is neither a host name nor an IP address"),
@@ -44,4 +44,4 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path, capsys):
     (tmp_path / "keys").write_text("a file")
     code, _, err = call(capsys, "keys", tmp_path / "keys", "--clients", 1)
     assert code == 2
-    assert err == f"fedkl: cannot use {tmp_path / 'keys'}: File exists\n"
+    assert err == f"fedkl: cannot use {tmp_path / 'keys'}: a file of that name is in the way\n"

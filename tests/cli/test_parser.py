@@ -67,7 +67,7 @@ def test_options_are_spelled_out(path, sub):
         (["train", "reacher-idd"], "there is no preset 'reacher-idd' (did you mean reacher-iid?)"),
         (["train", "demo", "--algorithm", "fedprix"], "'fedprix' (did you mean fedprox?); avail"),
         (["train", "demo", "--set", "world.name=reachr"], "(did you mean reacher?)"),
-        (["train", "demo", "--set", "learner.itertions=3"], "(did you mean iterations?)"),
+        (["train", "demo", "--set", "learner.itertions=3"], "(did you mean learner.iterations?)"),
         (
             ["train", "demo", "--set", "lerner.steps=3"],
             "is not a setting (did you mean learner?)",

@@ -159,7 +159,7 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
         (["train", "demo", "--set", "learner.steps=abc"], "learner.steps must be a whole number"),
         (["train", "demo", "--set", "learner.steps"], "'learner.steps' is not of the form"),
         (["train", "demo", "--rounds", "0"], "federation.rounds must be at least 1, not 0"),
-        (["train", "demo", "--rounds", "x"], "argument --rounds: invalid int value: 'x'"),
+        (["train", "demo", "--rounds", "x"], "argument --rounds: must be a whole number, not 'x'"),
         (["train", "demo", "--set", "federation.clients=2"], "federation.clients_per_round must"),
         (["train", "demo", "--plugin", "gone.py"], "gone.py is not a file"),
         (["train", "gone.toml"], "there is no config file 'gone.toml'"),

@@ -46,7 +46,7 @@ def test_by_default_there_are_as_many_halvings_as_make_sense(rounds, candidates,
     ("rounds", "halvings", "every"), [(3, 2, 1), (7, 10**9, 1), (200, 2, 60), (10, 1, 6)]
 )
 def test_too_few_rounds_for_the_halvings_are_refused(rounds, halvings, every):
-    with pytest.raises(UserError, match=f"^{rounds} rounds are too few for {halvings} halvings"):
+    with pytest.raises(UserError, match=f"^{rounds} rounds are too few for {halvings} halving"):
         rungs(rounds, halvings, 8, every)
 
 

@@ -191,7 +191,8 @@ def _plot(options: argparse.Namespace, chosen: Config, words: dict[str, np.ndarr
         stretched = chosen.world.arm == "stretched"
         what = "where targets spawn" if stretched else "where fingertips start"
         field = Field(what, low, high, REACH)
-    title = f"{chosen.preset or chosen.world.title}: {chosen.federation.clients} clients, seed "
+    clients = counted(chosen.federation.clients, "client")
+    title = f"{chosen.preset or chosen.world.title}: {clients}, seed "
     known = {word.name: word.nominal for word in _vocabulary(chosen)}
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
 

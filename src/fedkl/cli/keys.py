@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fedkl.cli import console, interrupts
+from fedkl.core.text import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     if not made:
         console.out.print(f"all keys are in {folder} already", soft_wrap=True)
         return
-    console.out.print(f"made in {folder}: {len(made)} files", soft_wrap=True)
+    console.out.print(f"made in {folder}: {counted(len(made), 'file')}", soft_wrap=True)
     console.out.print(
         f"Client N needs {folder / 'ca.crt'} and {folder / 'client-N.key'}, and nothing else. The "
         "other private files stay here.",

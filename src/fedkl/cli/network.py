@@ -75,14 +75,14 @@ def check_servable(serving: ServeSettings, chosen: Config) -> None:
         if serving.port:
             checks.check_port(serving.host, serving.port)
         return
-    if not checks.is_loopback(serving.host) and (advice := _advice(chosen)):
-        warn(advice)
     if serving.attached:
         checks.check_listens(serving.host, serving.port)
     elif serving.keys is None:
         checks.check_port(serving.host, serving.port)
     else:
         checks.check_server(serving.keys, serving.host, serving.port)
+    if not checks.is_loopback(serving.host) and (advice := _advice(chosen)):
+        warn(advice)
     if serving.keys is None:
         warn("without TLS and keys everybody who reaches the port can take part")
         return

@@ -44,6 +44,9 @@ COMMANDS: dict[str, str] = {
     "theory": "the paper's theory on finite MDPs, computed exactly",
 }
 """The line of help of each command, whose file has its name."""
+_DEVICES = ("--device", "--devices", "--platform", "--accelerator", "--gpu", "--cuda", "--cpu")
+"""Options by which others choose where they compute."""
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def parser(arguments: Sequence[str] | None = None) -> Parser:
@@ -134,15 +137,32 @@ class Parser(argparse.ArgumentParser):
         self._last.clear()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            known = [option for action in self._actions for option in action.option_strings]
-            wrong = [text.partition("=")[0] for text in unknown if text.startswith("--")]
-            hint = did_you_mean(wrong[0], known) if wrong else ""
-            if wrong[:1] == ["--device"]:
-                hint = (
-                    " (JAX takes the best device that there is: JAX_PLATFORMS=cpu chooses another)"
-                )
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
         return found, unknown
+
+    def _hint(self, unknown: Sequence[str]) -> str:
+        """Say in brackets what an unknown option may have meant."""
+        options = {option for action in self._actions for option in action.option_strings}
+        word, equals, _ = unknown[0].partition("=")
+        if equals and "." in word and "--set" in options:
+            return f" (a setting is changed by --set {unknown[0].lstrip('-')})"
+        wrong = [text.partition("=")[0] for text in unknown if text.startswith("--")]
+        if not wrong:
+            return ""
+        if wrong[0] in _DEVICES:
+            return " (JAX takes the best device that there is: JAX_PLATFORMS=cpu chooses another)"
+        known = sorted(option[2:] for option in options if option.startswith("--"))
+        return did_you_mean(wrong[0][2:], known, before="--")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Convert as always, but say what a number must be."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            if action.type not in _NUMBERS:
+                raise
+            must = f"must be {_NUMBERS[action.type]}, not {arg_string!r}"
+            raise argparse.ArgumentError(action, must) from error
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Convert as always, but refuse one value that is given twice, of which the last would

@@ -76,5 +76,7 @@ def _check_preset(options: argparse.Namespace) -> None:
     if options.plugin or presets.united(layers.values(), "plugins") or set_here:
         return  # they may register any name
     one = getattr(options, "algorithm", None)
-    for name in getattr(options, "algorithms", [one] if one else []) or []:
+    for name in getattr(options, "algorithms", [] if one is None else [one]) or []:
+        if "," in name:
+            raise UserError(f"--algorithms takes names with spaces between them, not '{name}'")
         require_known("algorithm", name, algorithms(), "algorithm.name")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkl.cli import cluster, common, interrupts
 from fedkl.core.errors import UserError
+from fedkl.core.text import counted
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -77,6 +78,6 @@ def resume_measurement(path: Path, place: Place | None) -> None:
     best = write_best(path, plan, d_global.CHOSEN_FOR, measured.settings)
     progress.say(
         f"without the global penalty, with learner.d_local={plan.d_local:g}: mean distance "
-        f"({plan.distance}) {measured.distance:.4g} over {measured.rounds} rounds"
+        f"({plan.distance}) {measured.distance:.4g} over {counted(measured.rounds, 'round')}"
     )
     progress.say(f"for fedkl: {describe(measured.settings)}; written to {best}")

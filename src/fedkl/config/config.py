@@ -29,7 +29,7 @@ from fedkl.core import settings
 from fedkl.core.errors import UserError
 from fedkl.core.plugins import load_plugin
 from fedkl.core.settings import setting
-from fedkl.core.text import did_you_mean
+from fedkl.core.text import did_you_mean, our_word
 from fedkl.heterogeneity import HeterogeneitySettings
 from fedkl.io import strict_toml
 from fedkl.io.arrays import to_arrays
@@ -255,7 +255,8 @@ def preset(
     layers = [*presets.layers(name).values()]
     values = reduce(presets.merged, layers)
     files = _load_plugins(layers, plugins)
-    which = algorithm or _which("algorithm", presets.table(values, "algorithm"))
+    own = presets.table(values, "algorithm")
+    which = _which("algorithm", own) if algorithm is None else algorithm
     ALGORITHMS[which]
     values = presets.for_algorithm(layers, which)
     values |= {"preset": name, "plugins": files, "tuned_on": presets.united(layers, "tuned_on")}
@@ -304,7 +305,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         ('aggregation.each', ['clip', 'sign'])
     """
     key, equals, value = text.partition("=")
-    if not equals or not key.strip():
+    if not equals or not all(key.strip().split(".")):
         raise UserError(f"'{text}' is not of the form dotted.key=value")
     return key.strip(), _value(value.strip())
 
@@ -358,10 +359,11 @@ def _count_agents(values: dict[str, Any]) -> None:
 
 def _meant(name: str) -> str:
     """Suggest the group, or the setting in a group, that an unknown setting may have meant."""
-    groups = _GROUPS | {"learner": PolicyOptimisation}
-    homes = [g for g, cls in groups.items() if name in settings.defaults(cls)]
+    groups = {"learner": PolicyOptimisation, **_GROUPS}
+    ours = our_word(name)
+    homes = [g for g, cls in groups.items() if ours in settings.defaults(cls)]
     if homes:
-        return f" (did you mean {homes[0]}.{name}?)"
+        return f" (did you mean {homes[0]}.{ours}?)"
     return did_you_mean(name, [*(f.name for f in fields(TopLevel)), *_TABLES])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from fedkl.core.errors import UserError
-from fedkl.core.text import did_you_mean
+from fedkl.core.text import did_you_mean, with_article
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -74,7 +74,8 @@ class Registry:
             raise UserError(f"{_home(cls)} must derive from {allowed} to be a {self.kind}")
         name = getattr(cls, "name" if isinstance(cls, type) else "__name__", None)
         if not isinstance(name, str):
-            raise UserError(f"{_home(cls)} needs a `name` to be registered as a {self.kind}")
+            kind = with_article(self.kind)
+            raise UserError(f"{_home(cls)} needs a `name` to be registered as {kind}")
         module = sys.modules.get(cls.__module__)
         known, before = self._classes.get(name, (cls, None))
         again = module is not before or cls.__module__ == "__main__"

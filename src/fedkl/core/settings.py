@@ -98,7 +98,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     for name in values:
         if name not in known:
             allowed = ", ".join(known) or "nothing"
-            hint = did_you_mean(name, known)
+            hint = did_you_mean(name, known, prefix)
             raise UserError(f"{prefix}{name} is not a setting{hint}; {group}: {allowed}")
     return cls(
         **{
@@ -154,7 +154,7 @@ def build_links(
     for name in values:
         if name not in known:
             allowed = ", ".join([*sorted(own), *known])
-            hint = did_you_mean(name, [*own, *known])
+            hint = did_you_mean(name, [*own, *known], f"{where}.")
             raise UserError(
                 f"{where}.{name} is not a setting{hint}; with these links {where} has: {allowed}"
             )

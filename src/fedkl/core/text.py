@@ -57,6 +57,16 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def with_article(noun: str) -> str:
+    """A noun after the article that its first letter asks for.
+
+    Example:
+        >>> with_article("world"), with_article("algorithm")
+        ('a world', 'an algorithm')
+    """
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
 def digits(value: float, decimals: int = 2) -> str:
     """A number with as many decimals as help.
 
@@ -131,35 +141,59 @@ def folder_name(*parts: str) -> str:
 
 
 _ELSEWHERE = {
+    "batch": "minibatch",
     "batch_size": "minibatch",
     "gamma": "discount",
     "lam": "gae_lambda",
     "lambda": "gae_lambda",
+    "local_epochs": "epochs",
     "lr": "learning_rate",
+    "minibatch_size": "minibatch",
+    "n_clients": "clients",
     "n_epochs": "epochs",
+    "n_rounds": "rounds",
     "n_steps": "steps",
     "net_arch": "hidden",
     "num_clients": "clients",
+    "num_rounds": "rounds",
     "optimizer": "optimiser",
 }
 """Words that other libraries have for ours."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Ask in brackets for the known word that was meant; empty if none is like it.
-
-    It knows some words of other libraries.
+def our_word(word: str) -> str:
+    """The word that we have for one of another library; any other word as it is.
 
     Example:
-        >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("cart", ["demo", "cartpole"])
-        (' (did you mean demo?)', ' (did you mean cartpole?)')
+        >>> our_word("lr"), our_word("steps")
+        ('learning_rate', 'steps')
     """
-    known = [*known]
+    return _ELSEWHERE.get(word, word)
+
+
+def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
+    """Ask in brackets for the known word that was meant; empty if none is like it.
+
+    It knows some words of other libraries, and takes capitals for small letters.
+
+    Args:
+        word: that is not known.
+        known: the words there are.
+        before: stands before each of them where it is typed.
+
+    Example:
+        >>> did_you_mean("dmo", ["demo", "cartpole"]), did_you_mean("Cart", ["demo", "cartpole"])
+        (' (did you mean demo?)', ' (did you mean cartpole?)')
+        >>> did_you_mean("lr", ["learning_rate"], before="learner.")
+        ' (did you mean learner.learning_rate?)'
+    """
+    spelled = {one.lower(): one for one in known}
+    small = word.lower()
     # The beginning of a word is often less like it than another word is.
-    begun = sorted((one for one in known if word and one.startswith(word)), key=len)
-    named = [one for one in known if one == _ELSEWHERE.get(word)]
-    close = named or begun or difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    begun = sorted((one for one in spelled if small and one.startswith(small)), key=len)
+    named = [one for one in spelled if one == our_word(small)]
+    close = named or begun or difflib.get_close_matches(small, spelled, n=1)
+    return f" (did you mean {before}{spelled[close[0]]}?)" if close else ""
 
 
 def utc(seconds: float) -> str:

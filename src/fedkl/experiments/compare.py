@@ -11,6 +11,7 @@ from fedkl.config import config
 from fedkl.config.checks import warn_of_doubts
 from fedkl.config.config import Config, from_mapping
 from fedkl.core.errors import UserError
+from fedkl.core.text import with_article
 from fedkl.experiments import additions, workers
 from fedkl.experiments.grid import Axis, product_of
 from fedkl.io.locks import lock_directory
@@ -43,7 +44,8 @@ def complete(plan: Plan) -> Plan:
         )
     if taken := {*plan.references} & {*plan.algorithms}:
         raise UserError(
-            f"--references has a {min(taken)} of its own: give that algorithm another name"
+            f"--references has {with_article(min(taken))} of its own: give that algorithm another "
+            "name"
         )
     return dataclasses.replace(plan, lacks=_lacks(plan) if plan.vary else {})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedkl.config.config import parse_assignment
 from fedkl.core.errors import UserError
-from fedkl.core.text import plain
+from fedkl.core.text import counted, plain
 
 Candidate = dict[str, Any]
 """Dotted key to value."""
@@ -100,7 +100,7 @@ def product_of(axes: Sequence[Axis], fixed: Collection[str], option: str) -> lis
             if len(values) != len(axis[0][1]):
                 raise UserError(
                     f"the lists of one {option} must be of the same length: {axis[0][0]} has "
-                    f"{len(axis[0][1])} values, {key} has {len(values)}"
+                    f"{counted(len(axis[0][1]), 'value')}, {key} has {len(values)}"
                 )
         lists = [[(key, value) for value in values] for key, values in axis]
         columns.append(list(zip(*lists, strict=True)))

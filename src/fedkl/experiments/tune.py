@@ -15,6 +15,7 @@ import tomli_w
 from fedkl.config.config import Config, put
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
+from fedkl.core.text import counted
 from fedkl.experiments import workers
 from fedkl.experiments.additions import settings_given
 from fedkl.experiments.grid import Candidate
@@ -141,7 +142,8 @@ def rungs(rounds: int, halvings: int | None, candidates: int, every: int) -> tup
             halvings -= 1
     if halvings and rounds >> halvings < every:
         raise UserError(
-            f"{rounds} rounds are too few for {halvings} halvings: candidates would first be "
+            f"{counted(rounds, 'round')} {'is' if rounds == 1 else 'are'} too few for "
+            f"{counted(halvings, 'halving')}: candidates would first be "
             f"judged after round {rounds >> halvings}, before anything is evaluated "
             f"(evaluation.every = {every})"
         )

@@ -15,6 +15,7 @@ import ssl
 from pathlib import Path
 
 from fedkl.core.errors import UserError
+from fedkl.core.text import counted
 from fedkl.io import files
 from fedkl.network import keys
 
@@ -127,7 +128,7 @@ def _expires_soon(end: datetime.datetime, what: str, days: float, remedy: str) -
     left = end - datetime.datetime.now(datetime.UTC)
     if left > datetime.timedelta(days=days):
         return []
-    return [f"{what} expires on {end:%Y-%m-%d}, in {max(0, left.days)} days: {remedy}"]
+    return [f"{what} expires on {end:%Y-%m-%d}, in {counted(max(0, left.days), 'day')}: {remedy}"]
 
 
 def check_client(folder: Path, client: int, host: str, port: int) -> list[str]:

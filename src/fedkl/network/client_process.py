@@ -192,6 +192,8 @@ def private_folder(path: Path) -> None:
         for folder in (path.parent, path):
             folder.mkdir(0o700, parents=True, exist_ok=True)
         found = path.stat()
+    except FileExistsError as error:
+        raise UserError(f"cannot use {path}: a file of that name is in the way") from error
     except OSError as error:
         raise UserError(f"cannot use {path}: {error.strerror}") from error
     if found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -65,7 +65,7 @@ def _best(groups: Sequence[Group]) -> str:
             "them is called best."
         )
     gap = difference(best.finals(), ranked[1].finals())
-    ended = f"{best.label} ended with the highest return after {ends[0]} rounds"
+    ended = f"{best.label} ended with the highest return after {_count(ends[0], 'round')}"
     lead = f"{number(gap.value)} above {ranked[1].label}"
     if gap.low is None or gap.high is None:
         return (
@@ -105,7 +105,8 @@ def _seeds(groups: Sequence[Group]) -> str:
     counts = sorted({len(group.counted) for group in groups})
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} seeds for each algorithm"
-    return f"{counts[0]} seeds for each algorithm" if len(groups) > 1 else f"{counts[0]} seeds"
+    seeds = _count(counts[0], "seed")
+    return f"{seeds} for each algorithm" if len(groups) > 1 else seeds
 
 
 def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:

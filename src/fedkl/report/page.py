@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import tomli_w
 
-from fedkl.core.text import few
+from fedkl.core.text import counted, few
 from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.exports import FILES, write_tables
 from fedkl.report.figures import COEFFICIENT, draw
@@ -170,15 +170,16 @@ def _facts(runs: Sequence[LoadedRun]) -> str:
     clients = sorted(count for count in counts if isinstance(count, int))
     seeds = sorted({run.seed for run in runs})
     facts = [f"preset {few([*presets], _MOST_NAMED)}"] if presets else []
-    facts += [f"{_span(clients)} clients"] if clients else []
-    facts.append(f"{_span(sorted({int(run.rounds[-1]) for run in runs}))} rounds")
+    facts += [_span(clients, "client")] if clients else []
+    facts.append(_span(sorted({int(run.rounds[-1]) for run in runs}), "round"))
     which = few([str(seed) for seed in seeds], _MOST_SEEDS)
     facts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {which}")
     return " · ".join(facts)
 
 
-def _span(values: Sequence[int]) -> str:
-    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+def _span(values: Sequence[int], what: str) -> str:
+    most = counted(values[-1], what)
+    return most if len(values) == 1 else f"{values[0]} to {most}"
 
 
 def _results(

@@ -18,6 +18,7 @@ from fedkl.clients.records import Model, Update
 from fedkl.clients.work import Evaluate, RecordEpisode
 from fedkl.core.errors import StalledError, UserError
 from fedkl.core.processes import require_address_space
+from fedkl.core.text import counted
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
 from fedkl.io import compilation
@@ -138,8 +139,9 @@ class Federation:
                 require_finite(self.config)
             yield record
         if self.stalled:
+            last = counted(int(self.state.empty_rounds), "round")
             raise StalledError(
-                f"training has stalled: no update of the last {self.state.empty_rounds} rounds "
+                f"training has stalled: no update of the last {last} "
                 f"reached the model{self._trouble} (see federation.max_empty_rounds)"
             )
 
@@ -391,8 +393,8 @@ class Federation:
             times, until = self._refusals.get(client, Refusals(0, 0))
             if until > t:
                 out[client] = (
-                    f"its answers were refused in {times} rounds in a row: it is not asked up to "
-                    f"round {until}"
+                    f"its answers were refused in {counted(times, 'round')} in a row: it is not "
+                    f"asked up to round {until}"
                 )
         return out if len(selected) - len(out) >= self.config.federation.quorum else {}
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 
 from fedkl.core.errors import UserError
+from fedkl.core.text import counted
 from fedkl.io.locks import last_saved
 from fedkl.training.directory import RunDirectory
 from fedkl.training.records import require_sensible
@@ -45,10 +46,11 @@ def require_checkpoints(
     if done == 0 and not logged:
         return  # to begin again loses nothing
     if done == 0:
+        again = f"fedkl train {shlex.quote(str(run.path / 'config.toml'))}"
         raise UserError(
-            f"{run.path} has a log of {logged} rounds and no checkpoint, and to go on would be to "
-            f"begin again and erase it: put {run.checkpoints.directory} back, or begin again under "
-            f"another name with `fedkl train {shlex.quote(str(run.path / 'config.toml'))}`"
+            f"{run.path} has a log of {counted(logged, 'round')} and no checkpoint, and to go on "
+            f"would be to begin again and erase it: put {run.checkpoints.directory} back, or begin "
+            f"again under another name with `{again}`"
         )
     used = f"the best round up to round {done}" if best else f"that of round {done}"
     warn(

@@ -338,7 +338,7 @@ def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
         )
     elif summary.get("rounds") != last and not _is_lengthened(summary, last, now):
         yield Finding(
-            f"the summary is of {summary.get('rounds')} rounds, and the log has {last}",
+            f"the summary is of round {summary.get('rounds')}, and the log ends with round {last}",
             f"go on with the run by {command}",
             passing=True,
         )

@@ -24,7 +24,7 @@ class Mine(HalfCheetahEnv):
         ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
         ("CartPole", "did you mean CartPole-v"),
         ("xyz", "there is no Gymnasium environment 'xyz'; `gymnasium.pprint_registry()` prints"),
-        ("ALE/Pong-v5", "of the package ale-py, and images are not supported"),
+        ("ALE/Pong-v5", "`pip install ale-py`, then gym:ale_py:ALE/Pong-v5 with --set"),
         ("no_such_module:Env-v0", "the module of 'no_such_module:Env-v0' cannot be imported"),
     ],
 )

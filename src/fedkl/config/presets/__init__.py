@@ -137,11 +137,7 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
     """Read a preset itself; also a part that presets share, if asked for."""
     names = summaries()
     if name not in names and not (part and (_folder() / f"{name}.toml").is_file()):
-        if (Path(name) / "config.toml").is_file():
-            raise UserError(
-                f"{name} is the directory of a run: `fedkl resume {name}` goes on with it, and "
-                f"{Path(name) / 'config.toml'} in its place trains the same again"
-            )
+        _refuse_path(Path(name))
         short = ", ".join(f"{kind}:{key.upper()}" for kind, (_, key) in SHORTHANDS.items())
         _, _, which = name.partition(":")
         meant = [f"{kind}:{which}" for kind in SHORTHANDS] if which else names
@@ -150,6 +146,21 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
             f"{', '.join(names)}, and {short}"
         )
     return _parse(_text(name), name)
+
+
+def _refuse_path(path: Path) -> None:
+    """Say what is there instead of a preset, if anything is."""
+    if (path / "config.toml").is_file():
+        raise UserError(
+            f"{path} is the directory of a run: `fedkl resume {path}` goes on with it, and "
+            f"{path / 'config.toml'} in its place trains the same again"
+        )
+    if path.name and path.is_dir():
+        raise UserError(
+            f"{path} is a directory, and neither a preset nor a file that ends in .toml"
+        )
+    if path.is_file():
+        raise UserError(f"{path} is a file, and one of settings ends in .toml")
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

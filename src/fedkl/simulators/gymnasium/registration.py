@@ -100,7 +100,11 @@ def _module_of(spec: EnvSpec) -> str:
 def _meant(name: str) -> str:
     """Suggest ids that are close to a name."""
     if name.lower().startswith("ale/"):
-        return "Atari's games are of the package ale-py, and images are not supported"
+        return (
+            "Atari's games are in the package ale-py: `pip install ale-py`, then "
+            f"gym:ale_py:{name} with --set 'world.arguments=[obs_type=ram]', because "
+            "images are not supported"
+        )
     by_lower = {id.lower(): id for id in gymnasium.registry}
     close = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
     if not close:
