@@ -197,7 +197,7 @@ def tabulate(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 def summary(found: dict[str, Any]) -> str:
     """A table in Markdown."""
-    lines = ["| | largest of an honest client | where | allowed |", "|---|---|---|---|"]
+    lines = ["| limited | largest of an honest client | where | allowed |", "|---|---|---|---|"]
     for name, x in found.items():
         allowed = "" if x["allowed"] is None else f"{x['allowed']:.3g}"
         lines.append(f"| {name} | {x['most']:.3g} | {x['where']} | {allowed} |")

@@ -71,6 +71,14 @@ def test_every_algorithm_has_a_page():
     assert {path.stem for path in (ROOT / "docs/algorithms").glob("*.md")} == ours
 
 
+@pytest.mark.parametrize(
+    "label", ["finallocalobj", "localobj", "experiment_mujoco", "experiment_flow", "d_local_d_glob"]
+)
+def test_the_paper_is_cited_by_number_and_not_by_label(label):
+    files = [*PAGES, *ROOT.glob("src/fedkl/**/*.py"), *ROOT.glob("src/fedkl/**/*.toml")]
+    assert [path for path in files if label in path.read_text(encoding="utf-8")] == []
+
+
 def test_the_changelog_has_this_version():
     assert f"## [{_version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

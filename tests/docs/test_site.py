@@ -70,6 +70,11 @@ def test_formulas_are_set(site):
             assert "MATHML" not in text_of(page), page
 
 
+def test_every_column_has_a_header(site):
+    for page in site.rglob("*.html"):
+        assert not re.search(r"<th\b[^>]*>\s*</th>", page.read_text("utf-8")), page
+
+
 def test_the_reference_has_every_name_and_sets_examples_as_code(site):
     html = (site / "api.html").read_text("utf-8")
     for name in fedkl.__all__:
@@ -89,6 +94,26 @@ def address(site):
         thread.join()
 
 
+CUT_OR_COVERED = """
+(() => {
+  const found = [];
+  for (const box of document.querySelectorAll("pre > code, .formula, .long"))
+    if (box.scrollWidth > box.clientWidth + 1 ||
+        (box.tagName != "CODE" && box.scrollHeight > box.clientHeight))
+      found.push("cut: " + box.textContent.slice(0, 60));
+  for (const button of document.querySelectorAll("pre button, pre nav")) {
+    const at = button.getBoundingClientRect(), text = document.createRange();
+    text.selectNodeContents(button.closest("pre").querySelector("code"));
+    for (const line of text.getClientRects())
+      if (line.right > at.left && line.top < at.bottom && line.bottom > at.top)
+        found.push("covered: " + button.closest("pre").textContent.slice(0, 60));
+  }
+  return found;
+})()
+"""
+"""What of code and formulas cannot be seen: cut off, or under the button that copies it."""
+
+
 class Quiet(SimpleHTTPRequestHandler):
     """Says nothing of what it is asked for."""
 
@@ -101,11 +126,13 @@ def test_a_page_opens_without_a_complaint_and_fits(address, tmp_path):
     from browser import open_browser
 
     with open_browser(tmp_path) as browser:
-        for name in ("index.html", "theory.html"):
+        for name in ("index.html", "theory.html", "algorithms/fedkl.html", "deployment.html"):
             for width in (1400, 400):
-                seen = browser.look(address + name, width, dark=False)
+                seen = browser.look(address + name, width, dark=False, ask=CUT_OR_COVERED)
+                assert width == 400 or seen.answer == []
                 assert seen.overflow <= 0, (name, width)
                 assert seen.complaints == []
                 assert all(url.startswith((address, "data:", "blob:")) for url in seen.requests)
                 if folder := os.environ.get("FEDKL_PICTURES"):
-                    Path(folder, f"site-{name}-{width}.png").write_bytes(seen.picture)
+                    picture = f"site-{name.replace('/', '-')}-{width}.png"
+                    Path(folder, picture).write_bytes(seen.picture)

@@ -27,7 +27,7 @@ from fedkl.learning.policy_optimisation import HookInput, Measured
 @register_algorithm
 class FedKL(Algorithm):
     """Adds c1 E_s[ sqrt(KL(pi^t || pi) / 2) ] to the local penalty (the second term of the paper's
-    equation (finallocalobj)) and adapts c1 so that the distance meets d_global: a penalty in
+    eq. 24) and adapts c1 so that the distance meets d_global: a penalty in
     distribution space, where FedProx's is in parameter space."""
 
     name: ClassVar[str] = "fedkl"

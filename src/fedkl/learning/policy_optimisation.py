@@ -1,7 +1,7 @@
 """The paper's local objective h_n and the gradient steps on it.
 
 For one iteration of one client, with pi the policy being trained, pi_{i-1} the one that collected
-the data and pi^t the global one (the paper's equation labelled finallocalobj):
+the data and pi^t the global one (the paper's eq. 24):
 
     h_n = E[ pi(a|s) / pi_{i-1}(a|s) A(s, a) ] - penalty - c2 E[ KL(pi_{i-1} || pi) ]
 

@@ -59,7 +59,7 @@ class RoundSettings(eqx.Module):
 
 
 class LearnerSettings(RoundSettings):
-    """One client's policy optimisation (the paper's equation for h_n and its three phases)."""
+    """One client's policy optimisation (the paper's eq. 24 and its three phases)."""
 
     epochs: int = setting(10, "E: passes over an iteration's data", low=1, static=True)
     minibatch: int = setting(64, "samples in a gradient step", low=1, static=True)
