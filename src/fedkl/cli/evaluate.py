@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkl.cli import common, console, interrupts, output
 from fedkl.core.text import counted, digits
+from fedkl.network.flower.environment import require_flower
 
 if TYPE_CHECKING:
     from fedkl.server.loop import Federation
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
 def _connected(run: RunDirectory, options: argparse.Namespace) -> Iterator[Federation]:
     """Connect the clients of a run that is served over a network."""
     # Only such a run needs Flower.
+    require_flower()
     from fedkl.cli.network import Watched, check_servable, connecting
     from fedkl.network.flower.engine import Flower
     from fedkl.network.flower.serve_settings import ServeSettings

@@ -11,13 +11,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fedkl.cli import common, console, interrupts
-from fedkl.core.errors import MissingPackageError, UserError
+from fedkl.core.errors import UserError
 from fedkl.core.processes import ignore_signals
+from fedkl.network.flower.environment import require_flower
 
 if TYPE_CHECKING:
     from fedkl.network.client_process import Place
@@ -63,14 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    require_flower()
     with interrupts.importing():
         from fedkl.network import checks
         from fedkl.network.client_process import Place
         from fedkl.network.flower.supernode import SuperNode
         from fedkl.network.preflight import try_files
 
-    if find_spec("flwr") is None:
-        raise MissingPackageError("a network needs Flower", "flower")
     host, port = checks.parse_address(options.address)
     if options.client < 0:
         raise UserError(f"--client must be a number from 0, not {options.client}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedkl.cli import cluster, common, console, interrupts
 from fedkl.core.errors import UserError
+from fedkl.network.flower.environment import require_flower
 
 if TYPE_CHECKING:
     from fedkl.training.directory import RunDirectory
@@ -112,6 +113,7 @@ def _resume_here(run: RunDirectory, options: argparse.Namespace) -> None:
 def _resume_served(run: RunDirectory, options: argparse.Namespace) -> None:
     """Serve what is left of a run to clients over a network."""
     # Only such a run needs Flower.
+    require_flower()
     from fedkl.cli.network import Watched, check_servable, connecting, say_farewell
     from fedkl.cli.progress import conclude, screen_bar, sinks_of, summary_of
     from fedkl.network.flower.engine import Flower

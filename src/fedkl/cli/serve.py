@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkl.cli import common, console, interrupts
-from fedkl.core.errors import MissingPackageError, UserError
+from fedkl.core.errors import UserError
+from fedkl.network.flower.environment import require_flower
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    require_flower()
     with interrupts.importing():
         from fedkl.cli import network, progress
         from fedkl.config import checks
@@ -83,8 +84,6 @@ def _serving(options: argparse.Namespace) -> ServeSettings:
     from fedkl.network.flower.serve_settings import HOST, ServeSettings
     from fedkl.network.messages import new_federation
 
-    if find_spec("flwr") is None:
-        raise MissingPackageError("a network needs Flower", "flower")
     if not 0 < options.wait < math.inf:
         raise UserError(f"--wait must be a number of seconds above 0, not {options.wait:g}")
     if options.port is not None and not 1 <= options.port <= 65535:

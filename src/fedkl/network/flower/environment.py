@@ -9,13 +9,40 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
+from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.io import files
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 POLL_INTERVAL = 0.05
 """Seconds between two polls for work of the process that starts apps."""
+
+LOWEST, HIGHEST = (1, 41), (1, 42)
+"""The first and the last minor version of Flower that the tests were run with."""
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+def require_flower() -> None:
+    """Require a version of Flower whose internals are those that we rely on; nothing of it is
+    imported before.
+
+    Raises:
+        UserError: it is another one, or there is none.
+    """
+    try:
+        installed = metadata.version("flwr")
+    except metadata.PackageNotFoundError:
+        raise MissingPackageError("a network needs Flower", "flower") from None
+    found = _VERSION.match(installed)
+    if found is None or not LOWEST <= (int(found[1]), int(found[2])) <= HIGHEST:
+        (major, low), (_, high) = LOWEST, HIGHEST
+        raise UserError(
+            f"Flower {installed} is installed, and fedkl is tested with {major}.{low} to "
+            f"{major}.{high}, on whose internals it relies: `pip install -e '.[flower]'` brings "
+            "one of these"
+        )
 
 
 class Scratch:

@@ -141,7 +141,7 @@ def _announced(grid: Any, ids: list[str]) -> dict[str, Grid]:
     """Return the announced answers, each as a grid that pulls this answer alone.
 
     Flower's own `pull_messages` fetches announced answers one after the other. The names used here
-    are internal to the version of Flower that we require.
+    are internal to the versions of Flower that we require.
     """
     client = grid._runtime_client
     response = client.PullMessages(PullAppMessagesRequest(message_ids=ids))
