@@ -72,6 +72,75 @@ class Undefined(Mine):
         return jnp.log(-jnp.ones(()))
 
 
+class Branching(Mine):
+    def penalty(self, at):
+        return divergence(at) if at.step > 1 else 0.0
+
+
+class InNumpy(Mine):
+    def penalty(self, at):
+        return float(np.mean(np.asarray(at.actions.log_prob(at.batch.action))))
+
+
+class BranchingGradient(Mine):
+    def gradient(self, gradient, at):
+        return gradient if at.iteration else jax.tree.map(jnp.negative, gradient)
+
+
+class Bare(Mine):
+    def coefficients(self):
+        return {"c1": 0.1}
+
+
+class Named(Mine):
+    def client_state(self, policy):
+        return {"mood": "good"}
+
+
+class NotANumber(Mine):
+    def server_state(self, policy):
+        return jnp.full(3, jnp.nan)
+
+
+class Half(Mine):
+    def finish(self, result):
+        return result.client_state
+
+
+class Other(Mine):
+    def client_state(self, policy):
+        return jnp.zeros(3)
+
+    def finish(self, result):
+        return jnp.zeros(4), ()
+
+
+class Divides(Mine):
+    def finish(self, result):
+        return (), jnp.log(-result.step_size_sum)
+
+
+class Texts(Mine):
+    def finish(self, result):
+        return (), "done"
+
+
+class Loses(Mine):
+    def server_state(self, policy):
+        return jnp.zeros(3)
+
+    def gather(self, shared, messages, clients):
+        return np.zeros(2)
+
+
+class Unsettled(Mine):
+    def adapt_after_round(self, result):
+        return {name: c * jnp.nan for name, c in result.coefficients.items()}
+
+
+IN_JAX = "must be written in JAX, to be compiled and differentiated: jnp in the place of NumPy"
+
+
 def config_with(algorithm, preset="probe-point", **changes):
     chosen = fedkl.preset(preset, "fedavg", set={**TINY, **changes})
     return replace(chosen, algorithm=algorithm)
@@ -90,6 +159,19 @@ def config_with(algorithm, preset="probe-point", **changes):
         (Text, "`penalty` must give a finite number, not str"),
         (Flat, "what `gradient` gives has not the structure of what it was given: "),
         (Forgetful, "what `adapt` gives has not the structure of what it was given: "),
+        (Branching, f"`penalty` {IN_JAX}"),
+        (InNumpy, f"`penalty` {IN_JAX}"),
+        (BranchingGradient, f"`gradient` {IN_JAX}"),
+        (Bare, "`coefficients` must give a dict of Coefficient (of fedkl.algorithms) by name, not "
+         "{'c1': 0.1}"),
+        (Named, "what `client_state` or `server_state` gives must be made of arrays and numbers ("),
+        (NotANumber, "what `server_state` gives is not finite"),
+        (Half, "`finish` must give two things, what the client keeps and its message, not "),
+        (Other, "what `finish` has the client keep is not what `client_state` gives: "),
+        (Divides, "what `finish` gives is not finite"),
+        (Texts, "what `finish` gives must be made of arrays and numbers ("),
+        (Loses, "what `gather` gives has not the structure of what `server_state` gives: "),
+        (Unsettled, "what `adapt_after_round` gives is not finite after a round"),
         (Undefined, "`distance_to_global` must give a finite number, not nan"),
     ],
 )  # fmt: skip
@@ -126,17 +208,23 @@ class ByHook(Mine):
         return jax.tree.map(lambda g, p: g + self.mu * p, gradient, pulled)
 
 
-def test_fedprox_through_the_gradient_hook_is_fedprox():
-    """Equal but for the order of two additions in float32; the wrong sign is far from that."""
+@pytest.mark.parametrize("world", ["probe-point", "probe-chain"])
+def test_fedprox_through_the_gradient_hook_is_fedprox_bit_for_bit(world):
+    """Where actions are continuous, and where they are discrete; with another sign it is not."""
 
-    def last(algorithm):
-        federation = fedkl.Federation(config_with(algorithm, **{"learner.learning_rate": 0.01}))
-        record = list(federation)[-1]
-        return np.array([record["distance_global"], *record["return_per_client"]])
+    def trained(algorithm):
+        settings = {"learner.learning_rate": 0.01, "learner.epochs": 2, "world.name": world}
+        federation = fedkl.Federation(config_with(algorithm, **settings))
+        list(federation)
+        return jax.tree.leaves(federation.state.model.policy)
 
-    built_in, by_hook = last(FedProx(mu=0.5)), last(ByHook(mu=0.5))
-    np.testing.assert_allclose(by_hook, built_in, rtol=1e-4)
-    assert not np.allclose(last(ByHook(mu=-0.5)), built_in, rtol=1e-3)
+    def same(a, b):
+        return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+    built_in = trained(FedProx(mu=0.5))
+    assert same(trained(ByHook(mu=0.5)), built_in)
+    assert not same(trained(ByHook(mu=-0.5)), built_in)
+    assert not same(trained(ByHook(mu=0.0)), built_in)
 
 
 def test_a_training_in_which_no_policy_ever_moves_is_stalled_and_says_why():

@@ -334,7 +334,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         self, task: Task, start: Start, end: Carry, metrics: Metrics
     ) -> tuple[Trained, ClientState]:
         model, client, _ = start
-        result = self._result(task, start, end, metrics)
+        result = self.round_result(task, start, end, metrics)
         settled = task.algorithm.adapt_after_round(result)
         moved = result.step_size_sum > 0
         coefficients = {
@@ -367,7 +367,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         last = {"coefficients": coefficients, "step_scale": end.step_scale}
         return Trained(update, metrics | last), after
 
-    def _result(self, task: Task, start: Start, end: Carry, metrics: Metrics) -> RoundResult:
+    def round_result(self, task: Task, start: Start, end: Carry, metrics: Metrics) -> RoundResult:
         """A round that is over, as an algorithm sees it."""
         model, client, key = start
         counts = ~metrics["guarded"]

@@ -6,6 +6,8 @@ guard, iteration by iteration, in a training that goes nowhere.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,7 +19,9 @@ from fedkl.algorithms.base import Algorithm
 from fedkl.clients.records import Start, Task
 from fedkl.clients.round import PolicyOptimisation, observation_stats, policy_of
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import explained, shortened
 from fedkl.io.arrays import mismatch, to_arrays
+from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import HookInput, PolicyBatch, at_step, measure
 from fedkl.learning.randomness import Purpose, key_for
@@ -27,6 +31,14 @@ if TYPE_CHECKING:
     from fedkl.config.config import Config
 
 _SAMPLES = 8
+_NOT_JAX = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.UnexpectedTracerError,
+)
+"""Errors of what asks a traced array for its numbers."""
 _AT_START = "where the local policy is the global one, as at the start of every round"
 _ROOT = "the root of a divergence has an infinite slope at 0: fedkl.algorithms.safe_sqrt has not"
 
@@ -38,38 +50,127 @@ def require_sound_hooks(config: Config) -> None:
         UserError: one gives something else than a round can use.
     """
     algorithm, learner = config.algorithm, config.learner
-    ours = type(algorithm).__module__.startswith("fedkl.")
-    if ours or not isinstance(learner, PolicyOptimisation):
+    if type(algorithm).__module__.startswith("fedkl."):
+        return
+    _require_coefficients(algorithm)
+    with _written_in_jax(algorithm, "client_state` or `server_state"):
+        model, client = config.first_states
+    for hook, first in (("client_state", client.own), ("server_state", model.shared)):
+        _require_finite(algorithm, hook, first)
+    if not isinstance(learner, PolicyOptimisation):
         return
     key = key_for(config.seed, Purpose.TRAINING)
-    begun = _begun(config, learner, key)
-    begun = begun._replace(prepared=algorithm.prepare(begun, key))
+    model, client = jax.tree.map(jnp.asarray, (model, client))
+    start = Start(model, client, key)
+    begun = _begun(config, learner, start)
+    with _written_in_jax(algorithm, "prepare"):
+        begun = begun._replace(prepared=algorithm.prepare(begun, key))
+        jax.eval_shape(lambda a, now: a.prepare(now, key), algorithm, begun)
     moved = jax.tree.map(lambda x: x * 1.01 + 0.01, begun.policy)
     for policy, where in ((begun.policy, _AT_START), (moved, "for a policy that has moved")):
-        at = at_step(begun, policy, begun.batch, 0)
+        _require_sound_steps(algorithm, at_step(begun, policy, begun.batch, 0), where)
+    _require_sound_ends(config, learner, start, moved)
+
+
+def _require_sound_steps(algorithm: Algorithm, at: HookInput, where: str) -> None:
+    """Check the hooks of an iteration, for one policy."""
+    with _written_in_jax(algorithm, "penalty"):
         _require_number(algorithm, "penalty", algorithm.penalty(at), where)
-        slope = jax.grad(lambda p, at=at: _penalty(algorithm, at, p))(policy)
-        if not _finite(slope):
-            hint = f" ({_ROOT})" if where == _AT_START else ""
-            raise UserError(
-                f"the algorithm {algorithm.name} cannot be trained: the gradient of `penalty` is "
-                f"not finite {where}{hint}"
-            )
+        slope = jax.grad(lambda p: _penalty(algorithm, at, p))(at.policy)
+        jax.eval_shape(lambda a, at: a.penalty(at), algorithm, at)
+    if not _finite(slope):
+        hint = f" ({_ROOT})" if where == _AT_START else ""
+        raise UserError(
+            f"the algorithm {algorithm.name} cannot be trained: the gradient of `penalty` is "
+            f"not finite {where}{hint}"
+        )
+    with _written_in_jax(algorithm, "gradient"):
         _require_alike(algorithm, "gradient", slope, algorithm.gradient(slope, at), where)
+        jax.eval_shape(lambda a, g, at: a.gradient(g, at), algorithm, slope, at)
+    with _written_in_jax(algorithm, "distance_to_global"):
         measured = measure(algorithm, at)
         _require_number(algorithm, "distance_to_global", measured.distance_global, where)
-        adapted = algorithm.adapt(at, measured)
-        _require_alike(algorithm, "adapt", at.coefficients, adapted, where)
+        jax.eval_shape(lambda a, at: a.distance_to_global(at), algorithm, at)
+    with _written_in_jax(algorithm, "adapt"):
+        _require_alike(algorithm, "adapt", at.coefficients, algorithm.adapt(at, measured), where)
+        jax.eval_shape(lambda a, at, m: a.adapt(at, m), algorithm, at, measured)
 
 
-def _begun(config: Config, learner: PolicyOptimisation, key: PRNGKeyArray) -> HookInput:
+def _require_sound_ends(
+    config: Config, learner: PolicyOptimisation, start: Start, moved: Policy
+) -> None:
+    """Check the hooks of a round's end, on a client and on the server."""
+    algorithm, task, where = config.algorithm, config.task, "after a round"
+    none = jnp.zeros(learner.iterations)
+    metrics = {"guarded": none > 0, "distance_global": none}
+    end = learner.begin(task, start)._replace(policy=moved, step_size_sum=jnp.ones(()))
+    result = learner.round_result(task, start, end, metrics)
+    with _written_in_jax(algorithm, "adapt_after_round"):
+        settled = jax.jit(lambda a, r: a.adapt_after_round(r))(algorithm, result)
+    _require_alike(algorithm, "adapt_after_round", result.coefficients, settled, where)
+    with _written_in_jax(algorithm, "finish"):
+        found = jax.jit(lambda a, r: a.finish(r))(algorithm, result)
+    said = f"the algorithm {algorithm.name} cannot be trained: "
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise UserError(
+            f"{said}`finish` must give two things, what the client keeps and its message, not "
+            f"{type(found).__name__}"
+        )
+    kept, message = jax.device_get(found)
+    own, shared = start.client.own, jax.device_get(start.model.shared)
+    if problem := mismatch(to_arrays({"client_state": own}), to_arrays({"client_state": kept})):
+        raise UserError(
+            f"{said}what `finish` has the client keep is not what `client_state` gives: {problem}"
+        )
+    _require_finite(algorithm, "finish", (kept, message))
+    clients = config.federation.clients
+    gathered = algorithm.gather(shared, [message] * min(2, clients), clients)
+    _require_alike(algorithm, "gather", shared, gathered, where, "`server_state` gives")
+
+
+@contextlib.contextmanager
+def _written_in_jax(algorithm: Algorithm, hook: str) -> Iterator[None]:
+    """Name a hook that cannot be compiled or differentiated."""
+    try:
+        yield
+    except _NOT_JAX as error:
+        raise explained(
+            f"the algorithm {algorithm.name} cannot be trained: `{hook}` must be written in JAX, "
+            "to be compiled and differentiated: jnp in the place of NumPy and math, jnp.where in "
+            "that of `if`, no float() of what it is given",
+            error,
+        ) from error
+    except TypeError as error:
+        if "JAX type" not in str(error):
+            raise
+        raise UserError(
+            f"the algorithm {algorithm.name} cannot be trained: what `{hook}` gives must be made "
+            f"of arrays and numbers ({shortened(error)})"
+        ) from error
+
+
+def _require_coefficients(algorithm: Algorithm) -> None:
+    found = algorithm.coefficients()
+    if not isinstance(found, dict) or any(not isinstance(c, Coefficient) for c in found.values()):
+        raise UserError(
+            f"the algorithm {algorithm.name} cannot be trained: `coefficients` must give a dict of "
+            f"Coefficient (of fedkl.algorithms) by name, not {found!r}"
+        )
+
+
+def _require_finite(algorithm: Algorithm, hook: str, found: PyTree) -> None:
+    if not _finite(found):
+        raise UserError(
+            f"the algorithm {algorithm.name} cannot be trained: what `{hook}` gives is not finite"
+        )
+
+
+def _begun(config: Config, learner: PolicyOptimisation, start: Start) -> HookInput:
     """The start of a client's first iteration, on random samples."""
-    model, client = jax.tree.map(jnp.asarray, config.first_states)
-    start = Start(model, client, key)
-    policy = policy_of(start.model, start.client)
-    batch, seen = _batch(config.task, policy, key), observation_stats(start.model, start.client)
-    coefficients = start.client.coefficients
-    return learner.hook_input(start, coefficients, policy, batch, seen, jnp.int32(0), key)
+    model, client, key = start
+    policy = policy_of(model, client)
+    batch, seen = _batch(config.task, policy, key), observation_stats(model, client)
+    return learner.hook_input(start, client.coefficients, policy, batch, seen, jnp.int32(0), key)
 
 
 def _batch(task: Task, policy: Policy, key: PRNGKeyArray) -> PolicyBatch:
@@ -109,14 +210,19 @@ def _require_number(algorithm: Algorithm, hook: str, found: Any, where: str) -> 
 
 
 def _require_alike(
-    algorithm: Algorithm, hook: str, given: PyTree, found: PyTree, where: str
+    algorithm: Algorithm,
+    hook: str,
+    given: PyTree,
+    found: PyTree,
+    where: str,
+    whose: str = "it was given",
 ) -> None:
     said = f"the algorithm {algorithm.name} cannot be trained: what `{hook}` gives"
     # Numbers of Python's are as good as arrays.
     wanted, got = (to_arrays({hook: jax.tree.map(np.asarray, x)}) for x in (given, found))
     got = {n: np.asarray(a, wanted[n].dtype) if n in wanted else a for n, a in got.items()}
     if problem := mismatch(wanted, got):
-        raise UserError(f"{said} has not the structure of what it was given: {problem}")
+        raise UserError(f"{said} has not the structure of what {whose}: {problem}")
     if not _finite(found):
         raise UserError(f"{said} is not finite {where}")
 
