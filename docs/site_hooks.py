@@ -104,8 +104,11 @@ def _cell(cell: dict[str, Any]) -> str:
         return source
     parts = [f"```python\n{source}\n```"]
     for output in cell.get("outputs", ()):
-        said = output.get("text") or output.get("data", {}).get("text/plain", "")
-        if said := "".join(said).rstrip():
+        data = output.get("data", {})
+        said = output.get("text") or data.get("text/plain", "")
+        if picture := "".join(data.get("image/png", "")).replace("\n", ""):
+            parts.append(f"![What the cell draws](data:image/png;base64,{picture})")
+        elif said := "".join(said).rstrip():
             parts.append(f"```text\n{said}\n```")
     return "\n\n".join(parts)
 

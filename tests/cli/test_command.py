@@ -11,7 +11,9 @@ from commands import call
 from waiting import PATIENCE, until
 
 import fedkl
+from fedkl.cli import console
 from fedkl.core.errors import MissingPackageError
+from fedkl.io.progress import is_live
 from fedkl.training import lifecycle
 from fedkl.training.directory import RunDirectory
 
@@ -256,3 +258,12 @@ def test_characters_that_a_terminal_cannot_show_are_replaced(child, arguments):
     assert (out + err).isascii()
     if "show" in arguments:
         assert "probe-p?int" in err
+
+
+def test_colours_that_are_forced_draw_no_bar_where_nothing_can_be_drawn_over(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    console.open_streams()
+    assert console.out.is_terminal
+    assert not is_live(console.out)
+    assert not is_live(console.err)

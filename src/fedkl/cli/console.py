@@ -68,10 +68,11 @@ def _console(stream: TextIO | None) -> Console:
     """Make a console for plain text; colours and a terminal's width are rich's, as are NO_COLOR
     and TERM."""
     # A stream that was closed before we started is None.
-    width = None
+    width = interactive = None
     if stream is None or not stream.isatty():
         columns = os.environ.get("COLUMNS", "")
         width = int(columns) if columns.isdecimal() and int(columns) else _WIDTH
+        interactive = False  # where FORCE_COLOR is set, as notebooks do, only colours are forced
     return Console(
         file=stream,
         quiet=stream is None,
@@ -79,4 +80,5 @@ def _console(stream: TextIO | None) -> Console:
         markup=False,
         emoji=False,
         width=width,
+        force_interactive=interactive,
     )

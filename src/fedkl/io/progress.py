@@ -142,7 +142,7 @@ def bar(
 
 def is_live(console: Console) -> bool:
     """True if what was shown can be drawn over; a dumb terminal (TERM=dumb) gets lines."""
-    return console.is_terminal and not console.is_dumb_terminal
+    return console.is_interactive and not console.is_dumb_terminal
 
 
 def _columns(console: Console) -> Progress:
