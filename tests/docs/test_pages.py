@@ -26,6 +26,12 @@ def test_links_lead_somewhere(page):
             assert anchor in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pictures_are_there(page):
+    for target in re.findall(r"!\[[^\]]*\]\(([^)#:]*)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).is_file(), target
+
+
 def examples_of_the_readme():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
