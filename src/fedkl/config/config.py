@@ -108,7 +108,7 @@ class Config:
     checkpoint: CheckpointSettings
     heterogeneity: HeterogeneitySettings
     pretrained: Pretrained | None = field(default=None, compare=False, repr=False)
-    """What `start_from` is the checksum of."""
+    """The policy that `start_from` is the checksum of."""
 
     @property
     def seed_of_worlds(self) -> int:

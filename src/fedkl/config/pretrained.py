@@ -1,4 +1,4 @@
-"""What a run takes from another one, where it does not start from a new policy.
+"""The parts that a run takes from another one, where it does not start from a new policy.
 
 Taken are the policy, the critic, and the statistics of observations and rewards: what it takes to
 act and to go on learning. Whatever belongs to an algorithm or to the way in which clients are
@@ -39,7 +39,7 @@ class Pretrained:
     source: str
     """The round and the run that they come from, for people."""
     origin: Mapping[str, str] = field(default_factory=dict)
-    """What these were made with (`training.origin`)."""
+    """The config and versions that these were made with (`training.origin`)."""
 
     @cached_property
     def sha256(self) -> str:

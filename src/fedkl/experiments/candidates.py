@@ -119,7 +119,7 @@ def _add(path: Path, before: Plan, asked: Asked, warn: Warn) -> Plan:
 
 
 def _united(path: Path, before: Plan, asked: Asked) -> Plan:
-    """What a tuning is to be: what it has, and what is added."""
+    """Unite the plan that a tuning has with what is added."""
     if asked.plan.algorithm not in ("", before.algorithm):
         raise UserError(
             f"{path} tunes {before.algorithm}, not {asked.plan.algorithm}: an algorithm has a "

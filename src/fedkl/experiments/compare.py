@@ -241,7 +241,7 @@ def begin(
 
 
 def _united(path: Path, before: Plan, more: Plan) -> Plan:
-    """What a comparison is to be: what it has, and what is added."""
+    """Unite the plan that a comparison has with what is added."""
     keys = list(dict.fromkeys(key for settings in before.vary for key in settings))
     if keys and any({*settings} != {*keys} for settings in more.vary):
         raise UserError(

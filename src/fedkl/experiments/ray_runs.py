@@ -58,7 +58,7 @@ class Order(NamedTuple):
     until: int | None
     """The round after which to stop; None: the last one."""
     pretrained: Pretrained | None = None
-    """What it starts from."""
+    """The policy that it starts from."""
 
 
 class State(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is logged of an iteration beside its divergences: nothing depends on it.
+"""Diagnostics of an iteration, logged beside its divergences: nothing depends on them.
 
 All of it is of data at hand, once in an iteration. A norm of every gradient would cost a few
 percent of a step, so that of one minibatch stands for them.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DIAGNOSTICS = ("value_loss", "explained_variance", "entropy", "gradient_norm", "clip_fraction")
 
 LARGEST = 1e15
-"""What is beyond is not told: one large number must not cost a client its round."""
+"""The largest number that is told: one beyond must not cost a client its round."""
 
 
 def diagnose(

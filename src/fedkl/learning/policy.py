@@ -28,7 +28,7 @@ class MLP(eqx.Module):
     weights: tuple[Float[Array, "i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
     activation: str = eqx.field(static=True)
-    """What is between the layers, one of `ACTIVATIONS`."""
+    """Of the hidden layers, one of `ACTIVATIONS`."""
 
     def __init__(
         self,

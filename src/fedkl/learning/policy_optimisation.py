@@ -195,7 +195,7 @@ def descent_direction(
     part: PolicyBatch,
     step: Int[Array, ""],
 ) -> Policy:
-    """What the optimiser is given: the gradient of -h_n, as the algorithm changes it.
+    """Return what the optimiser is given: the gradient of -h_n, as the algorithm changes it.
 
     Args:
         algorithm: adds its penalty and may change the gradient.

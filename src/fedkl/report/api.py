@@ -22,7 +22,7 @@ from fedkl.training.initial import evaluate_initial
 
 
 class Written(NamedTuple):
-    """What a report was made of."""
+    """A report that was written, and the runs behind it."""
 
     page: Path
     runs: list[LoadedRun]

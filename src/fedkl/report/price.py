@@ -23,7 +23,7 @@ _USUAL = (
 
 
 class Price(NamedTuple):
-    """What heterogeneity costs.
+    """The price of heterogeneity.
 
     Attributes:
         alike: runs on clients that are alike.

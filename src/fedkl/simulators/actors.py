@@ -16,7 +16,7 @@ from numpy import add, dot, matmul, maximum, minimum, subtract, tanh
 from fedkl.simulators.base import Seed
 
 ACTIVATIONS = ("tanh", "relu")
-"""What there may be between the layers of a network."""
+"""The functions that there may be between the layers of a network."""
 
 FEW = 2
 """Columns of one agent for which a `dot` each takes less time than a `matmul` of all: it does less

@@ -100,7 +100,7 @@ class Gymnasium(WrappedEnv, SoloWorld):
 
     @property
     def frames_per_second(self) -> float:
-        """What the environment says."""
+        """The environment's own, where it says one."""
         return self.facts.frames_per_second or super().frames_per_second
 
     def renderer(self, params: PyTree) -> Renderer:

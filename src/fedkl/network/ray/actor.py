@@ -156,7 +156,7 @@ class ActorSetup(NamedTuple):
     versions: dict[str, str]
     """Versions of the driver's packages."""
     pretrained: Pretrained | None = None
-    """What the run starts from."""
+    """The policy that the run starts from."""
 
 
 class Part(NamedTuple):
