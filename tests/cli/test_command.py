@@ -213,7 +213,7 @@ def test_names_of_runs_say_what_is_trained(tmp_path, monkeypatch, capsys):
     from fedkl.cli.common import run_named
 
     for settings, name in names.items():
-        options = Namespace(preset="probe-point", set=settings, rounds=3)
+        options = Namespace(preset="probe-point", set=settings, rounds=3, start=None)
         chosen = fedkl.preset(
             "probe-point", set=dict(map(fedkl.config.config.parse_assignment, settings))
         )
@@ -243,7 +243,7 @@ def test_a_missing_package_is_of_an_extra_that_there_is():
     assert len(named) > 10
     assert {*named} <= project["project"]["optional-dependencies"].keys()
     # One place has the command, so that it is the same everywhere.
-    assert sum("pip install" in text for text in texts) == 1
+    assert sum("pip install -e" in text for text in texts) == 1
     said = str(MissingPackageError("a cluster needs Ray", "ray"))
     assert said == "a cluster needs Ray; install it with `pip install -e '.[ray]'`"
 

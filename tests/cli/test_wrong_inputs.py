@@ -182,7 +182,7 @@ heterogeneity run --plot x.xyz      | ends in .png, .svg or .pdf, and x.xyz does
 report nosuch                       | nosuch does not exist
 report notes                        | 'notes' is no run, and holds none
 report run --target high            | argument --target: must be a number, not 'high'
-report run --target nan             | --target must be a finite number, not nan
+report run --target nan             | target must be a finite number, not nan
 report run --out notes.txt          | a file of that name is in the way
 # tune and reproduce
 tune demo --algorithm fedkl --run x | the following arguments are required: --grid

@@ -33,11 +33,11 @@ def test_cores_are_those_that_this_process_may_use():
     ("limit", "threads", "fits"),
     [
         (resource.RLIM_INFINITY, "2", True),
-        (2 << 30, "2", True),
-        (1632 << 20, "2", True),
-        (1631 << 20, "2", False),
-        (2 << 30, "64", False),
-        (3 << 30, "64", True),
+        (3 << 30, "2", True),
+        (2232 << 20, "2", True),
+        (2231 << 20, "2", False),
+        (3 << 30, "64", False),
+        (4 << 30, "64", True),
         (1 << 30, "many", False),
     ],
 )

