@@ -64,7 +64,7 @@ def test_a_comparison_from_python_is_the_commands(tmp_path, capsys, here):
         "--vary", "learner.d_local=0.1,0.2", "--set", *TEXTS, "--run", tmp_path / "shell", "--json",
     )  # fmt: skip
     assert code == 0
-    timed = ("seconds", "seconds_to_target")
+    timed = ("seconds", "seconds_to_target", "seconds_training", "steps_per_second")
     shell = json.loads(out)["rows"]
     for row in (*rows, *shell):
         for key in timed:

@@ -56,7 +56,8 @@ def an_episode(terminated_at=None):
 def learnt(critic, value_net, data, learner=LEARNER):
     policy = Policy(PointTarget(), learner, KEY)
     task = Settings(learner, critic)
-    return batches(task.learner, task.critic, policy, policy, value_net, None, data, data.reward)
+    found = batches(task.learner, task.critic, policy, policy, value_net, None, data, data.reward)
+    return found[:2]
 
 
 def test_states_are_alike_unless_they_are_discounted():
