@@ -14,6 +14,7 @@ from fedkl.clients.work import Evaluate, Train
 from fedkl.engines import Failure
 from fedkl.heterogeneity import Measurement
 from fedkl.io.arrays import to_arrays
+from fedkl.learning.diagnostics import DIAGNOSTICS
 from fedkl.network.messages import read_reply, read_request
 from fedkl.server.loop import Federation
 from fedkl.training import lifecycle
@@ -276,6 +277,7 @@ def test_no_episode_and_no_observation_leaves_a_client(tiny, over, algorithm):
     model = set(to_arrays(federation.state.model))
     each = {
         "kl_local", "distance_global", "guarded", "steps", "train_return", "outliers", "step_scale",
+        *DIAGNOSTICS,
     }  # fmt: skip
     for name in keys_that_leave(engine):
         place, _, rest = name.partition(".")
