@@ -114,10 +114,12 @@ def test_page_tells_the_story(reported: Path) -> None:
     assert "unfinished</span>" not in text
 
 
-def test_every_figure_is_there_as_png_svg_and_pdf(reported: Path) -> None:
+def test_every_figure_is_there_as_png_and_svg_and_the_one_for_a_paper_as_pdf(
+    reported: Path,
+) -> None:
     names = {path.stem for path in (reported / "figures").glob("*.svg")}
-    for ending in ("*.png", "*.pdf"):
-        assert names == {path.stem for path in (reported / "figures").glob(ending)}
+    assert names == {path.stem for path in (reported / "figures").glob("*.png")}
+    assert {path.name for path in (reported / "figures").glob("*.pdf")} == {"paper.pdf"}
     assert {
         "learning_curves",
         "worst_client",

@@ -109,6 +109,7 @@ def _price(groups: Sequence[Group], alike: Group, x: str) -> Drawing | None:
         f"{alike.label} is what the other algorithms could come to if all clients were alike.",
         traces,
         columns=2,
+        printed=True,
     )
 
 
@@ -180,6 +181,7 @@ def _return_by_level(groups: Sequence[Group]) -> Drawing | None:
         "What each algorithm ends with (interquartile mean over seeds, and its 95 % interval) in "
         "each variant of the world. Variants are different tasks: compare lines at one place.",
         traces,
+        printed=True,
     )
 
 

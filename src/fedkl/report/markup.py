@@ -97,7 +97,7 @@ def figure(picture: Picture, kind: str = "") -> Html:
     described = f'role="img" aria-label="{title}" aria-describedby="{name}-caption"'
     body = themed(body).replace("<svg", f"<svg {described}", 1)
     kind = f' class="{kind}"' if kind else ""
-    files = " ".join(link(f"figures/{name}.{end}", end.upper()) for end in ("png", "svg", "pdf"))
+    files = " ".join(link(f"figures/{name}{end}", end[1:].upper()) for end in picture.files)
     values = picture.values
     if values:
         values = f'<script type="application/json" class="values">{values}</script>'

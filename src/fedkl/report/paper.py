@@ -65,6 +65,7 @@ def draw_paper(groups: Sequence[Group], x: str) -> Drawing | None:
         "All algorithms in one panel, a column wide: interquartile mean over seeds, and its 95 % "
         "interval.",
         columns=3 if across == 1 else 6,
+        printed=True,
     )
 
 

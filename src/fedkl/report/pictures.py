@@ -52,6 +52,8 @@ class Drawing:
         caption: what to see, in a sentence or three.
         traces: the lines whose values the page shows under the pointer.
         columns: of the legend, or as many as fit.
+        printed: True if it is made for a paper: a PDF is written of it, too, which takes longer
+            than all other files of a figure.
     """
 
     figure: Figure
@@ -59,6 +61,7 @@ class Drawing:
     caption: str
     traces: Sequence[Trace] = ()
     columns: int = 4
+    printed: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,8 @@ def _picture(name: str, drawing: Drawing) -> Picture:
     # The places of lines are known when the layout has been made; to make it again takes long.
     values = values_of(drawing.figure, drawing.traces)
     drawing.figure.set_layout_engine("none")
-    files = {suffix: saved(drawing.figure, suffix) for suffix in SUFFIXES}
+    suffixes = [suffix for suffix in SUFFIXES if suffix != ".pdf" or drawing.printed]
+    files = {suffix: saved(drawing.figure, suffix) for suffix in suffixes}
     return Picture(name, drawing.title, drawing.caption, values, svg, files)
 
 
