@@ -619,7 +619,7 @@ CASES = {
     ),
     # Reports that are not to be believed.
     "no metrics": Case("metrics", to(None), "metrics is missing"),
-    "empty metrics": Case("metrics", to({}), "metrics.coefficients is missing"),
+    "empty metrics": Case("metrics", to({}), "metrics.clip_fraction is missing"),
     "metrics in a dict of its own": Case("metrics", LyingDict, f"metrics is {ANOTHER}"),
     "metrics with mixed keys": Case("metrics", plus(1), "metrics has a key that is not a string"),
     "a metric less": Case("metrics", without("kl_local"), "metrics.kl_local is missing"),
