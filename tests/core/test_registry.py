@@ -89,7 +89,10 @@ def test_a_file_that_registers_a_name_twice_is_refused(shapes, monkeypatch):
 
 
 def test_a_class_without_a_name_is_refused(shapes):
-    with pytest.raises(UserError, match=r"Nobody needs a `name` to be registered as a shape"):
+    with pytest.raises(
+        UserError,
+        match=r"Nobody \(.*test_registry\.py\) needs a `name` to be registered as a shape",
+    ):
         shapes.register(type("Nobody", (), {}))
 
 
@@ -103,7 +106,7 @@ def test_a_class_that_derives_from_another_is_refused_in_a_sentence():
         name = "stranger"
 
     with pytest.raises(
-        UserError, match=r"\.Stranger must derive from fedkl\.Reducer to be a reducer"
+        UserError, match=r"\.Stranger \(.*\.py\) must derive from fedkl\.Reducer to be a reducer"
     ):
         REDUCERS.register(Stranger)
     with pytest.raises(

@@ -35,9 +35,11 @@ SOUND = {"rows": 0, "seen": 3, "value": "0.0", "moved": 3, "paid": "()", "reward
 def odd(tmp_path):
     """Makes the config of such a world."""
 
-    def make(kind, **mistake):
+    def make(kind, edit=("", ""), **mistake):
         file = tmp_path / f"{kind}.py"
-        file.write_text(WORLD.format(kind=kind, **SOUND | mistake))
+        text = WORLD.format(kind=kind, **SOUND | mistake)
+        assert edit[0] in text
+        file.write_text(text.replace(*edit) if edit[0] else text)
         few = {"federation.clients": 4, "federation.clients_per_round": 2, "federation.rounds": 1}
         short = {"learner.iterations": 1, "learner.steps": 8, "learner.epochs": 1}
         short |= {"learner.minibatch": 8, "critic.minibatch": 8}
@@ -68,6 +70,58 @@ def test_a_world_that_is_not_what_it_says_is_refused_before_the_first_round(
 ):
     with pytest.raises(UserError, match=rf"the world odd-{kind} .*{sentence}"):
         fedkl.Federation(odd(kind, **mistake))
+
+
+PARAMETER = "    parameters = (fedkl.Parameter('gravity', 1.0),)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "instead", "sentence"),
+    [
+        ("no-size", "    observation_size = 3", "", "Odd .*no-size.py. lacks `observation_size`"),
+        ("no-step", "def step", "def stop", "Odd .*no-step.py. lacks `step`, which every world"),
+        ("size-0", "size = 3", "size = 0", "`observation_size` must be a whole number from 1 on"),
+        ("size-tuple", "size = 3", "size = (3,)", r"from 1 on, not \(3,\)"),
+        ("horizon", "horizon = 4", "horizon = '4'", "`horizon` must be a whole number from 1 on"),
+        ("actions", "fedkl.Continuous(1)", "1", r"`actions` must be fedkl.Continuous\(size\) or"),
+        ("actions-0", "Continuous(1)", "Discrete(0)", "with at least 1, not Discrete"),
+        (
+            "words",
+            "    horizon",
+            "    parameters = ('g',)\n    horizon",
+            "must be a tuple of fedkl.P",
+        ),
+        (
+            "twice",
+            "    horizon",
+            f"{PARAMETER.replace(',)', ',) * 2')}\n    horizon",
+            "`parameters` has gravity twice",
+        ),
+        (
+            "params",
+            "    def clients(self, n, key):\n        return jnp.zeros((n + 0, 2))",
+            f"{PARAMETER}\n    params = lambda mass: mass",
+            r"`params` must take its parameters by name \(gravity\): TypeError: .*'gravity'",
+        ),
+        ("one", "jnp.zeros(()), jnp.full(3", "jnp.full(3", "`reset` must give two things, a state"),
+        ("tuple", "fedkl.Transition(", "(", "`step` must give fedkl.Transition.*, not tuple"),
+        (
+            "arguments",
+            "params, state, action, key",
+            "params",
+            r"`step`: TypeError: .*step\(\) takes",
+        ),
+        (
+            "branch",
+            "        return fedkl.Tr",
+            "        if action[0] > 0:\n            pass\n        return fedkl.Tr",
+            "`step` must be written in JAX, .*jnp.where in that of `if`.*branch.py, line 20, in s",
+        ),
+    ],
+)
+def test_a_mistake_in_a_world_is_told_in_a_sentence(odd, kind, line, instead, sentence):
+    with pytest.raises(UserError, match=sentence):
+        fedkl.Federation(odd(kind, edit=(line, instead)))
 
 
 @pytest.mark.usefixtures("quick_compilation")

@@ -11,7 +11,7 @@ from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE, LearnerSettings
 from fedkl.learning.trajectories import samples_in
 from fedkl.server.aggregation import Grouped, build_aggregation
 from fedkl.server.selection.selectors import Measured
-from fedkl.worlds.base import SharedWorld, World
+from fedkl.worlds.base import SharedWorld, World, require_spaces
 from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def check(config: Config) -> None:
     Raises:
         UserError: names the field and what is allowed.
     """
+    require_spaces(config.world)
     n, k = config.federation.clients, config.federation.clients_per_round
     if k > n:
         raise UserError(

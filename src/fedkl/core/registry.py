@@ -71,17 +71,20 @@ class Registry:
         derived = any(c.__name__ in self._bases and c.__module__[:6] == "fedkl." for c in classes)
         if self._bases and not derived:
             allowed = " or ".join(f"fedkl.{base}" for base in self._bases)
-            raise UserError(f"{_home(cls)} must derive from {allowed} to be a {self.kind}")
+            raise UserError(f"{_place(cls)} must derive from {allowed} to be a {self.kind}")
+        if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+            names = ", ".join(f"`{name}`" for name in missing)
+            raise UserError(f"{_place(cls)} lacks {names}, which every {self.kind} must have")
         name = getattr(cls, "name" if isinstance(cls, type) else "__name__", None)
         if not isinstance(name, str):
             kind = with_article(self.kind)
-            raise UserError(f"{_home(cls)} needs a `name` to be registered as {kind}")
+            raise UserError(f"{_place(cls)} needs a `name` to be registered as {kind}")
         module = sys.modules.get(cls.__module__)
         known, before = self._classes.get(name, (cls, None))
         again = module is not before or cls.__module__ == "__main__"
         if known is not cls and not (again and _home(known) == _home(cls)):
             raise UserError(
-                f"there are two {self.kind}s named '{name}': {_home(known)} and {_home(cls)}"
+                f"there are two {self.kind}s named '{name}': {_place(known)} and {_place(cls)}"
             )
         self._classes[name] = (cls, module)
         if known is not cls:
@@ -110,3 +113,9 @@ class Registry:
 
 def _home(cls: Callable[..., Any]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _place(cls: Callable[..., Any]) -> str:
+    """Name a class for its author: with the file of a plugin, whose module has a name of ours."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return f"{cls.__qualname__} ({file})" if file else _home(cls)

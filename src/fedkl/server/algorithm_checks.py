@@ -7,7 +7,6 @@ guard, iteration by iteration, in a training that goes nowhere.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,26 +18,18 @@ from fedkl.algorithms.base import Algorithm
 from fedkl.clients.records import Start, Task
 from fedkl.clients.round import PolicyOptimisation, observation_stats, policy_of
 from fedkl.core.errors import UserError
-from fedkl.core.own_code import explained, shortened
 from fedkl.io.arrays import mismatch, to_arrays
 from fedkl.learning.penalty import Coefficient
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import HookInput, PolicyBatch, at_step, measure
 from fedkl.learning.randomness import Purpose, key_for
+from fedkl.server.world_checks import written_in_jax
 from fedkl.worlds.base import Continuous
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
 
 _SAMPLES = 8
-_NOT_JAX = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.NonConcreteBooleanIndexError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.UnexpectedTracerError,
-)
-"""Errors of what asks a traced array for its numbers."""
 _AT_START = "where the local policy is the global one, as at the start of every round"
 _ROOT = "the root of a divergence has an infinite slope at 0: fedkl.algorithms.safe_sqrt has not"
 
@@ -128,25 +119,8 @@ def _require_sound_ends(
     _require_alike(algorithm, "gather", shared, gathered, where, "`server_state` gives")
 
 
-@contextlib.contextmanager
-def _written_in_jax(algorithm: Algorithm, hook: str) -> Iterator[None]:
-    """Name a hook that cannot be compiled or differentiated."""
-    try:
-        yield
-    except _NOT_JAX as error:
-        raise explained(
-            f"the algorithm {algorithm.name} cannot be trained: `{hook}` must be written in JAX, "
-            "to be compiled and differentiated: jnp in the place of NumPy and math, jnp.where in "
-            "that of `if`, no float() of what it is given",
-            error,
-        ) from error
-    except TypeError as error:
-        if "JAX type" not in str(error):
-            raise
-        raise UserError(
-            f"the algorithm {algorithm.name} cannot be trained: what `{hook}` gives must be made "
-            f"of arrays and numbers ({shortened(error)})"
-        ) from error
+def _written_in_jax(algorithm: Algorithm, hook: str) -> contextlib.AbstractContextManager[None]:
+    return written_in_jax(f"the algorithm {algorithm.name} cannot be trained", hook)
 
 
 def _require_coefficients(algorithm: Algorithm) -> None:

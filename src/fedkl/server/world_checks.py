@@ -6,6 +6,8 @@ an error of a matrix product, far from where the mistake is.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import explained, place_in, shortened
 from fedkl.learning.randomness import Purpose, key_for
 from fedkl.worlds.base import Continuous, SharedWorld, SoloWorld, Transition, World
 
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
     from fedkl.config.config import Config
 
 
+_NOT_JAX = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.UnexpectedTracerError,
+)
+"""Errors of what asks a traced array for its numbers."""
 _LOOKED_AT = 1000
 """Clients in whose worlds a cause is looked for."""
 
@@ -46,6 +58,32 @@ def require_sound(config: Config) -> None:
             )
     if isinstance(world, World):
         _require_shapes(world, config, params)
+
+
+@contextlib.contextmanager
+def written_in_jax(cannot: str, method: str) -> Iterator[None]:
+    """Name a method of a plugin's that cannot be compiled or differentiated.
+
+    Args:
+        cannot: begins the sentence: what cannot be done, and with what.
+        method: its name.
+    """
+    try:
+        yield
+    except _NOT_JAX as error:
+        raise explained(
+            f"{cannot}: `{method}` must be written in JAX, to be compiled and differentiated: jnp "
+            "in the place of NumPy and math, jnp.where in that of `if`, no float() of what it is "
+            "given",
+            error,
+        ) from error
+    except TypeError as error:
+        if "JAX type" not in str(error):
+            raise
+        raise UserError(
+            f"{cannot}: what `{method}` gives must be made of arrays and numbers "
+            f"({shortened(error)})"
+        ) from error
 
 
 def _require_shapes(world: World, config: Config, params: PyTree) -> None:
@@ -92,10 +130,37 @@ def require_finite(config: Config) -> None:
 def _begin(world: World, config: Config, params: PyTree) -> tuple[Any, Transition]:
     """The first observation of an episode, and its first step, with an action of zeros."""
     key = key_for(config.seed, Purpose.EVALUATION)
-    state, seen = world.reset(params, key)
+    cannot = f"the world {world.name} cannot be simulated"
+    with _called(cannot, "reset"):
+        begun = world.reset(params, key)
+    if not isinstance(begun, tuple) or len(begun) != 2:
+        raise UserError(
+            f"{cannot}: `reset` must give two things, a state and an observation, not "
+            f"{type(begun).__name__}"
+        )
+    state, seen = begun
     actions = world.actions
     action = jnp.zeros(actions.size) if isinstance(actions, Continuous) else jnp.zeros((), int)
-    return seen, world.step(params, state, action, key)
+    with _called(cannot, "step"):
+        moved = world.step(params, state, action, key)
+    if not isinstance(moved, Transition):
+        raise UserError(
+            f"{cannot}: `step` must give fedkl.Transition(state, observation, reward, terminated), "
+            f"not {type(moved).__name__}"
+        )
+    return seen, moved
+
+
+@contextlib.contextmanager
+def _called(cannot: str, method: str) -> Iterator[None]:
+    """Name a method that cannot be compiled, or does not take what it is given."""
+    with written_in_jax(cannot, method):
+        try:
+            yield
+        except TypeError as error:
+            if isinstance(error, _NOT_JAX) or place_in(error):
+                raise
+            raise UserError(f"{cannot}: `{method}`: {shortened(error)}") from error
 
 
 def _row(params: PyTree, client: int) -> PyTree:

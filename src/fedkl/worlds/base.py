@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.core.errors import UserError
+from fedkl.core.own_code import explained, shortened
 from fedkl.core.registry import Registry
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.spaces import Box, Numbers
@@ -115,6 +116,25 @@ class Spaces(eqx.Module):
         return Box.unlimited(self.actions.size)
 
 
+def require_spaces(world: AnyWorld) -> None:
+    """Check what a world says of its spaces.
+
+    Raises:
+        UserError: it is not what a world may say.
+    """
+    said = f"the world {world.name} is described wrongly: "
+    for name in ("observation_size", "horizon"):
+        value = getattr(world, name)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+            raise UserError(f"{said}`{name}` must be a whole number from 1 on, not {value!r}")
+    actions = world.actions
+    if not isinstance(actions, Continuous | Discrete) or not actions[0] >= 1:
+        raise UserError(
+            f"{said}`actions` must be fedkl.Continuous(size) or fedkl.Discrete(number), with at "
+            f"least 1, not {actions!r}"
+        )
+
+
 class World(Drawable, Spaces, HeterogeneousWorld):
     """A family of worlds in JAX that share observations, actions and code.
 
@@ -149,10 +169,16 @@ class World(Drawable, Spaces, HeterogeneousWorld):
 
     def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
         """Return the params of n clients, stacked along the first axis of every leaf."""
-        rows = self.drawn(self.parameters, n, key, jnp.result_type(float))
-        return self.params(
-            **{k: jnp.asarray(row) for k, row in (self.default_rows(n) | rows).items()}
-        )
+        drawn = self.drawn(self.parameters, n, key, jnp.result_type(float))
+        rows = self.default_rows(n) | drawn
+        try:
+            return self.params(**{name: jnp.asarray(row) for name, row in rows.items()})
+        except TypeError as error:
+            raise explained(
+                f"the world {self.name} cannot make the params of its clients: `params` must take "
+                f"its parameters by name ({', '.join(rows) or 'none'}): {shortened(error)}",
+                error,
+            ) from error
 
     @abstractmethod
     def reset(self, params: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Float[Array, " o"]]:

@@ -237,6 +237,12 @@ class HeterogeneousWorld(Named):
 
     def __check_init__(self) -> None:
         """Check that this world has the parameters that its table names."""
+        said, there = f"the world {self.name} is described wrongly: `parameters`", self.parameters
+        if not isinstance(there, tuple | list) or not all(isinstance(p, Parameter) for p in there):
+            raise UserError(f"{said} must be a tuple of fedkl.Parameter, not {there!r}")
+        names = [parameter.name for parameter in there]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise UserError(f"{said} has {', '.join(sorted(twice))} twice")
         if self.differences:
             self.differences.check(self.title, self.all_parameters, self.boxes)
 
