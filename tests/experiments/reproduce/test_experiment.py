@@ -29,6 +29,7 @@ def test_every_case_is_a_config_of_its_algorithm_with_seeds_that_nothing_was_cho
 def test_every_experiment_has_a_judge_claims_and_a_quick_look(experiment):
     assert experiment.judge in JUDGES
     assert experiment.claims
+    assert experiment.differs.endswith(".")
     quick = experiment.quickly()
     assert 0 < len(quick.cases) <= len(experiment.cases)
     assert {len(case.seeds) for case in quick.cases} == {1}

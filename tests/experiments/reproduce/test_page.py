@@ -35,6 +35,8 @@ def test_the_page_has_a_row_for_each_claim_and_a_figure_for_each_experiment_that
             assert f"| {claim} |" in text
     assert [p.name for p in (out / "images/reproduction").iterdir()] == ["reacher-dynamics.png"]
     assert "(images/reproduction/reacher-dynamics.png)" in text
+    assert EXPERIMENTS["reacher-dynamics"].differs in text
+    assert EXPERIMENTS["reacher-dynamics"].tried in text
     planned = sum(len(case.seeds) for case in EXPERIMENTS["communication"].cases)
     assert (
         f"| not run yet | cannot be told | - | `fedkl reproduce communication` | 0 of {planned} |"

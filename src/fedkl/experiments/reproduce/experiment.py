@@ -97,6 +97,10 @@ class Experiment:
     claims: Mapping[str, str]
     """What the paper says, in our words, by name."""
     cases: Sequence[Case]
+    differs: str
+    """What is not as in the paper, or what the paper leaves open; Markdown."""
+    tried: str = ""
+    """What was tried where something else came out; Markdown."""
     needs: Sequence[str] = ()
     """The groups whose first tier must be there before anything is judged; none: all."""
     quick: Mapping[str, Any] = field(default_factory=dict)
@@ -140,6 +144,8 @@ def read_experiments() -> dict[str, Experiment]:
             judge=table["judge"],
             claims=table["claims"],
             cases=[*own.get(table.get("uses", ""), ()), *own[name]],
+            differs=table["differs"],
+            tried=table.get("tried", ""),
             needs=table.get("needs", ()),
             quick=table["quick"],
         )

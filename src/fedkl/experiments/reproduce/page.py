@@ -275,7 +275,10 @@ def _section(one: Judged) -> str:
     experiment, finding = one.experiment, one.finding
     assert finding is not None
     name = experiment.name
+    notes = f"**Beside the paper's set-up.** {experiment.differs}\n"
+    if experiment.tried:
+        notes += f"\n**What was tried.** {experiment.tried}\n"
     return (
         f"## {name}\n\n{experiment.figure}: {experiment.summary} ({_progress(one)} runs).\n\n"
-        f"![{experiment.summary}]({PICTURES}/{name}.png)\n\n{finding.text}"
+        f"![{experiment.summary}]({PICTURES}/{name}.png)\n\n{finding.text}\n{notes}"
     )

@@ -50,6 +50,18 @@ def test_fedkl_that_collapses_is_not_stable_however_its_rivals_are():
     assert "stable is at most 10%" in finding.verdicts[0].measured
 
 
+def test_the_table_has_the_median_of_c1_of_who_has_one():
+    coefficients = [{"c1": 10.0**t, "c2": 1.0} for t in range(60)]
+    runs = tables.of_group("reacher-init-state", "letter", {"fedavg": STEADY[:1]})
+    runs |= tables.of_group(
+        "reacher-init-state", "letter", {"fedkl": STEADY[:1]}, coefficients=coefficients
+    )
+    finding = judge_stability(EXPERIMENT, runs)
+    lines = [line for line in finding.text.splitlines() if line.startswith("| Fed")]
+    assert [line.split(" | ")[-1] for line in lines] == ["5.5e+29 |", " |"]
+    assert [row["c1"] for row in finding.rows] == [pytest.approx(5.5e29), None]
+
+
 def test_one_seed_cannot_tell():
     finding = judged(fedkl=STEADY[:1], fedavg=FALLS[:1], fedprox=FALLS[:1])
     assert tables.verdicts(finding)["stable"] == OPEN

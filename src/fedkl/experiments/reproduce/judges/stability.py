@@ -51,10 +51,11 @@ def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
         name: (title, curves_of(experiment, runs, name))
         for name, title in groups_of(experiment, runs).items()
     }
+    c1 = {name: _median_c1(experiment, runs, name) for name in groups}
     rows = [
-        {"group": name} | _row(curves)
+        {"group": name} | _row(curves) | {"c1": c1[name].get(algorithm)}
         for name, (_, by_algorithm) in groups.items()
-        for curves in by_algorithm.values()
+        for algorithm, curves in by_algorithm.items()
     ]
     panels = [Panel(title, [*curves.values()]) for title, curves in groups.values()]
     letter = groups.get(LETTER, ("", {}))[1]
@@ -63,7 +64,9 @@ def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
         _slow(letter, groups.get(SMALLER, ("", {}))[1]),
         _precedes(experiment, runs),
     ]
-    text = "\n\n".join(_group_text(title, curves) for title, curves in groups.values())
+    text = "\n\n".join(
+        _group_text(title, curves, c1[name]) for name, (title, curves) in groups.items()
+    )
     return Finding(rows, partial(draw_curves, panels, "mean return"), f"{text}\n", verdicts)
 
 
@@ -76,7 +79,16 @@ def _row(curves: Curves) -> dict[str, Any]:
     }
 
 
-def _group_text(title: str, by_algorithm: dict[str, Curves]) -> str:
+def _median_c1(experiment: Experiment, runs: Runs, group: str) -> dict[str, float]:
+    """Return the median of c1 over rounds and seeds, of those algorithms that have one."""
+    return {
+        algorithm: float(np.nanmedian(curves.values))
+        for algorithm, curves in curves_of(experiment, runs, group, "c1").items()
+        if not np.isnan(curves.values).all()
+    }
+
+
+def _group_text(title: str, by_algorithm: dict[str, Curves], c1: dict[str, float]) -> str:
     head = [
         f"{title}",
         "seeds",
@@ -85,6 +97,7 @@ def _group_text(title: str, by_algorithm: dict[str, Curves]) -> str:
         "collapses in a run",
         "rounds collapsed",
         "deepest",
+        "c1, median",
     ]
     fedkl = by_algorithm.get("fedkl")
     lines = []
@@ -102,6 +115,7 @@ def _group_text(title: str, by_algorithm: dict[str, Curves]) -> str:
                 f"{row['collapses']:.1f}",
                 f"{100 * row['rounds_collapsed']:.0f} %",
                 f"{row['deepest']:.2g}",
+                f"{c1[algorithm]:.2g}" if algorithm in c1 else "",
             ]
         )
     return table(head, lines)
