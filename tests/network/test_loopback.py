@@ -112,6 +112,17 @@ def test_a_tiny_reacher_learns_the_same_bits(over, algorithm):
     assert same_bits(federation.state, here(config).state)
 
 
+def test_what_starts_from_another_run_learns_the_same_bits(tiny, over, tmp_path):
+    plain = tiny("fedkl", federation__rounds=2, evaluation__every=100, evaluation__clients=1)
+    before = lifecycle.create(tiny("fedavg", federation__rounds=1), tmp_path / "before")
+    lifecycle.run_remaining(before, lambda record: None, pytest.fail)
+    config = fedkl.start_from(plain, before.path)
+    federation, _ = over(config)
+    assert [record["rejected"] for record in federation] == [[], []]
+    assert same_bits(federation.state, here(config).state)
+    assert not same_bits(federation.state.model, here(plain).state.model)
+
+
 @pytest.mark.parametrize("algorithm", ["fedkl", "scaffold"])
 def test_what_stays_on_the_client_is_kept_there(tiny, over, algorithm):
     """Every process is made anew for every message, so all it knows is on its disk."""

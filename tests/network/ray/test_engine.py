@@ -18,6 +18,7 @@ from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.network.ray.engine import Ray
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
+from fedkl.training import lifecycle
 
 PLUGIN = str(Path(__file__).parent / "plugins" / "counting.py")
 COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
@@ -35,6 +36,7 @@ SETTINGS = {
     "heterogeneity.trajectories": 4,
 }
 """A plugin's algorithm, states of clients that differ, everything that a client can be asked."""
+BEFORE = {"federation.rounds": 1, "learner.iterations": 1, "learner.steps": 64}
 
 
 def same_bits(a, b):
@@ -85,6 +87,20 @@ def ray(opened):
     opened.restore({})
     until(lambda: len(actor_processes()) == 2)
     return opened
+
+
+def test_what_starts_from_another_run_has_the_bits_of_one_process(cluster, counting, tmp_path):
+    """First in this file: afterwards all CPUs belong to the actors that the others share."""
+    before = lifecycle.create(fedkl.preset("probe-point", "fedavg", 1, BEFORE), tmp_path / "before")
+    lifecycle.run_remaining(before, lambda record: None, pytest.fail)
+    config = fedkl.start_from(counting, before.path, warn=lambda message: None)
+    engine = Ray(config, 2)
+    try:
+        there = Trained(config, engine)
+    finally:
+        engine.close()
+    assert there.same_as(Trained(config))
+    assert not same_bits(there.model, Trained(counting).model)
 
 
 def test_bits_are_those_of_one_process(counting, here, ray):
