@@ -19,8 +19,8 @@ from jaxtyping import PyTree
 
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.clients.learner import LEARNERS, Learner
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import ClientState, Model, Task, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.upload import UploadChain, build_upload
 from fedkl.config import presets
 from fedkl.config.checks import check
