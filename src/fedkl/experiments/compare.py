@@ -23,7 +23,6 @@ from fedkl.training import growth
 from fedkl.training.comparison import REFERENCES, Plan, name_of
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
-from fedkl.worlds import SharedWorld
 
 __all__ = ["Plan", "add", "create", "refuse_seen_seeds", "run_remaining"]
 
@@ -357,7 +356,7 @@ def centralised(config: Config) -> Config:
     Raises:
         UserError: the clients are agents of one simulation.
     """
-    if isinstance(config.world, SharedWorld):
+    if config.world.is_shared:
         raise UserError(
             f"nobody can learn from all data in the world {config.world.title}, whose clients are "
             "agents of one simulation; `--references alone` does without"
