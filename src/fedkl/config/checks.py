@@ -10,7 +10,7 @@ from fedkl.heterogeneity import check_basis
 from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE, LearnerSettings
 from fedkl.learning.trajectories import samples_in
 from fedkl.server.aggregation import Grouped, build_aggregation
-from fedkl.server.selection.selectors import Measured
+from fedkl.server.selection.selectors import MeasuringSelector
 from fedkl.worlds.base import SharedWorld, require_spaces
 from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
@@ -64,7 +64,7 @@ def check(config: Config) -> None:
     if config.federation.pools_data:
         _check_pooled(config)
     config.selection.check(n, selected)
-    if config.heterogeneity.every or isinstance(config.selection, Measured):
+    if config.heterogeneity.every or isinstance(config.selection, MeasuringSelector):
         check_basis(config.federation.sharing())
     if config.evaluation.averaging:
         _check_averaging(config)

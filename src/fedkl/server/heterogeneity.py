@@ -35,7 +35,7 @@ class LevelRecord(TypedDict):
     alignment: float
 
 
-class Measured(NamedTuple):
+class Measurements(NamedTuple):
     """The result of a measurement."""
 
     measurements: dict[int, Measurement]
@@ -61,7 +61,7 @@ class Measured(NamedTuple):
         return level(found, weights)
 
 
-NOTHING = Measured({}, {}, 0, 0)
+NOTHING = Measurements({}, {}, 0, 0)
 
 
 def measure(
@@ -71,7 +71,7 @@ def measure(
     round: int,
     since: Mapping[int, int],
     clients: Collection[int],
-) -> Measured:
+) -> Measurements:
     """Ask clients to measure their worlds at the model's policy.
 
     Args:
@@ -114,7 +114,7 @@ def measure(
     steps = answers * work.trajectories * config.world.horizon
     given = config.selection.client_weights()
     weights = None if given is None else dict(enumerate(given))
-    return Measured(found, refused, steps, sent + came, weights)
+    return Measurements(found, refused, steps, sent + came, weights)
 
 
 def measure_before_round(
@@ -125,7 +125,7 @@ def measure_before_round(
     since: Mapping[int, int],
     state: Any,
     pool: Pool,
-) -> tuple[Measured, Any]:
+) -> tuple[Measurements, Any]:
     """Measure whom the selector asks about, or all clients if the log is to have them.
 
     Args:

@@ -25,7 +25,7 @@ from fedkl.learning.randomness import Purpose, key_for, words_of
 from fedkl.server import heterogeneity, records, refusals
 from fedkl.server.algorithm_checks import require_sound_hooks
 from fedkl.server.commit import next_state
-from fedkl.server.heterogeneity import Measured
+from fedkl.server.heterogeneity import Measurements
 from fedkl.server.mixture import Found, evaluate_averaging
 from fedkl.server.outliers import no_history
 from fedkl.server.recording import Episode, film
@@ -251,7 +251,7 @@ class Federation:
         jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
         return jobs, words_of(key)
 
-    def measure(self, clients: Sequence[int] | None = None) -> Measured:
+    def measure(self, clients: Sequence[int] | None = None) -> Measurements:
         """The level of heterogeneity at the global policy; changes nothing.
 
         Args:
