@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkl.algorithms import FedAvg
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Model, Start, Task, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Traced
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.learning.settings import NONE, CriticSettings, Sharing

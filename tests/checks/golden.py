@@ -71,7 +71,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
             "serve",
             "demo",
             "--set",
-            *SMALL,
+            *SMALL[1:],
             *DEMO,
             "federation.clients=2",
             "--rounds",

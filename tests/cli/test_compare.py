@@ -3,13 +3,16 @@
 import csv
 import io
 import json
+import signal
 import sys
 import tomllib
 from contextlib import nullcontext
 
 import pytest
 from commands import call
+from waiting import runs, until
 
+from fedkl.cli import compare as compare_command
 from fedkl.cli import progress
 from fedkl.config import config
 from fedkl.core.errors import UserError
@@ -35,9 +38,7 @@ CELLS = [f"{a}-d_local={d}" for a in ("fedkl", "fedavg") for d in ("0.01", "0.02
 @pytest.fixture
 def untrained(monkeypatch):
     """Plans are made, and nothing is trained."""
-    from fedkl.cli import compare as command
-
-    monkeypatch.setattr(command, "_run_remaining", lambda path, place, options: None)
+    monkeypatch.setattr(compare_command, "_run_remaining", lambda path, place, options: None)
 
 
 def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
@@ -149,8 +150,8 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
     monkeypatch.setattr(following, "bar", bar)
     for name in ("a", "b"):
         lifecycle.create(config.preset("probe-point"), tmp_path / name)
-    for runs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
-        progress.with_bar(runs, lambda train: None, None, rounds=1)
+    for some in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
+        progress.with_bar(some, lambda train: None, None, rounds=1)
     assert said == ["1 run, round", "2 runs, round"]
 
 
@@ -319,3 +320,94 @@ def test_a_run_is_never_made_shorter_than_it_is(three, capsys, given, sentence):
     assert code == 2
     assert sentence in err
     assert (three[0] / "config.toml").read_bytes() == before
+
+
+def test_a_comparison_begins_with_the_first_seed_it_is_given(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(workers, "run_all", lambda *_: None)
+    monkeypatch.setattr(compare_command, "_run_remaining", lambda path, place, options: None)
+    path = tmp_path / "comparison"
+    code, _, _ = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", "--seeds", 2,
+        "--first-seed", 7, "--set", "tuned_on=[6, 9]", "--run", path,
+    )  # fmt: skip
+    assert code == 0
+    assert {p.name for p in path.iterdir() if p.is_dir()} == {"fedkl-seed7", "fedkl-seed8"}
+
+
+def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
+    path = tmp_path / "comparison"
+    code, out, err = call(
+        capsys, "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 2,
+        "--jobs", 2, "--rounds", 2, "--run", path, *TINY,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert (path / "report.html").exists()
+    assert {p.name for p in path.iterdir() if p.is_dir()} == {
+        "fedkl-seed0", "fedkl-seed1", "fedavg-seed0", "fedavg-seed1", "figures",
+    }  # fmt: skip
+    assert "(4/4)" in out
+    (path / "fedavg-seed1" / "summary.json").unlink()
+    code, out, _ = call(capsys, "resume", path)
+    assert code == 0
+    assert "fedavg-seed1 started" in out
+    assert "fedkl-seed0 started" not in out
+
+
+def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys):
+    path = tmp_path / "comparison"
+    command = ["compare", "probe-point", "--algorithms", "fedkl", "--seeds", "1", "--run", path]
+    assert call(capsys, *command, "--rounds", 1, *TINY)[0] == 0
+    code, _, err = call(capsys, *command)
+    assert code == 2
+    assert "holds a comparison already" in err
+    with compare.lock_directory(path):
+        code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert "in use by process" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("jobs = 1", "jobs = 0", "jobs must be at least 1"),
+        ("jobs = 1", "jobs = ", "not valid TOML"),
+    ],
+)
+def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, sentence):
+    from fedkl.config import config
+
+    path = tmp_path / "comparison"
+    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    compare.create(path, plan, lambda *_: config.preset("probe-point"))
+    text = (path / "compare.toml").read_text()
+    assert old in text
+    (path / "compare.toml").write_text(text.replace(old, new))
+    code, _, err = call(capsys, "resume", path)
+    assert code == 2
+    assert sentence in err
+
+
+def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*_):
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(workers.RunDirectory, "create", fail)
+    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    with pytest.raises(UserError, match="full"):
+        compare.create(tmp_path / "x", plan, lambda *_: config.preset("probe-point"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_a_comparison(tmp_path, child, how):
+    path = tmp_path / "comparison"
+    process = child(
+        "-m", "fedkl", "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 1,
+        "--jobs", 2, "--rounds", 100000, "--run", path, *TINY,
+    )  # fmt: skip
+    logs = [path / f"{a}-seed0" / "metrics.jsonl" for a in ("fedkl", "fedavg")]
+    until(lambda: all(log.exists() for log in logs))
+    processes = [int((log.parent / ".lock").read_text().split()[0]) for log in logs]
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    until(lambda: not any(runs(number) for number in processes))

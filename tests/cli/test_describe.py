@@ -1,5 +1,7 @@
 """`fedkl describe`: who differs in what, for people, for machines, and as a picture."""
 
+import csv
+import io
 import json
 import sys
 
@@ -156,3 +158,11 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch, capsys):
     code, out, err = call(capsys, "describe", "cartpole", "--plot", tmp_path / "x.png")
     assert (code, out) == (2, "")
     assert "pip install -e '.[report]'" in err
+
+
+def test_every_client_is_a_line_of_csv(capsys):
+    _, out, _ = call(capsys, "describe", "cartpole-gravity", "--csv")
+    rows = [*csv.DictReader(io.StringIO(out))]
+    assert len(rows) == 10
+    words = fedkl.preset("cartpole-gravity").clients()
+    assert [float(row["gravity"]) for row in rows] == pytest.approx(words["gravity"])

@@ -51,30 +51,3 @@ def test_settings_for_machines(capsys):
     rows = {row["setting"]: row for row in csv.DictReader(io.StringIO(out))}
     assert rows["federation.clients"]["value"] == "60"
     assert rows["federation.clients"]["help"].startswith("N: clients in the federation")
-
-
-def test_the_list_for_machines(capsys):
-    _, out, _ = call(capsys, "list", "--json")
-    found = json.loads(out)
-    assert found["presets"] == presets.summaries()
-    assert {"fedkl", "scaffold"} <= found["algorithms"].keys()
-    _, out, _ = call(capsys, "list", "--csv")
-    rows = [*csv.DictReader(io.StringIO(out))]
-    assert {"kind": "presets", "name": "demo", "summary": presets.summaries()["demo"]} in rows
-
-
-@pytest.mark.parametrize("columns", [100, 60, 40])
-def test_the_list_fits_any_screen(columns, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    _, out, _ = call(capsys, "list")
-    assert max(map(len, out.splitlines())) <= columns
-    assert "…" not in out
-    assert "fedkl-anchored" in out
-
-
-def test_every_client_is_a_line_of_csv(capsys):
-    _, out, _ = call(capsys, "describe", "cartpole-gravity", "--csv")
-    rows = [*csv.DictReader(io.StringIO(out))]
-    assert len(rows) == 10
-    words = config.preset("cartpole-gravity").clients()
-    assert [float(row["gravity"]) for row in rows] == pytest.approx(words["gravity"])

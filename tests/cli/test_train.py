@@ -7,12 +7,7 @@ import sys
 
 import pytest
 from commands import call
-from waiting import runs, until
-
-from fedkl.cli import compare as compare_command
-from fedkl.config import config
-from fedkl.experiments import workers
-from fedkl.training import lifecycle
+from waiting import until
 
 TINY = [
     "--set", "federation.clients=3", "federation.clients_per_round=2", "learner.iterations=2",
@@ -93,61 +88,6 @@ def test_resuming_a_finished_run_says_what_it_came_to(trained, capsys):
     code, out, _ = call(capsys, "resume", path)
     assert code == 0
     assert out.splitlines()[-2] == result.stdout.splitlines()[-1]
-
-
-def test_the_list_has_a_line_for_everything(capsys):
-    code, out, _ = call(capsys, "list")
-    assert code == 0
-    for name in ("demo", "reacher-init-state", "reacher-both-authors", "fmarl", "probe-chain",
-                 "scaffold", "krum", "clip", "yogi", "round-robin"):  # fmt: skip
-        assert f"  {name}  " in out
-    for title in ("reducers (aggregation.reduce)", "upload links (upload.each)"):
-        assert title in out
-
-
-def test_a_run_can_be_stopped_after_a_round_and_gone_on_with(tmp_path, capsys):
-    path = tmp_path / "run"
-    lifecycle.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
-    code, out, _ = call(capsys, "resume", path, "--until", 2)
-    assert code == 0
-    assert out.splitlines()[0].startswith("round 1/2  return ")
-    assert "probe-point fedkl seed 0: stopped after round 2 of 3; run directory" in out
-    assert not (path / "summary.json").exists()
-    code, out, _ = call(capsys, "resume", path)
-    assert code == 0
-    assert [line.split()[1] for line in out.splitlines()[:-1]] == ["3/3"]
-    assert (path / "summary.json").exists()
-
-
-def test_a_comparison_begins_with_the_first_seed_it_is_given(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(workers, "run_all", lambda *_: None)
-    monkeypatch.setattr(compare_command, "_run_remaining", lambda path, place, options: None)
-    path = tmp_path / "comparison"
-    code, _, _ = call(
-        capsys, "compare", "probe-point", "--algorithms", "fedkl", "--seeds", 2,
-        "--first-seed", 7, "--set", "tuned_on=[6, 9]", "--run", path,
-    )  # fmt: skip
-    assert code == 0
-    assert {p.name for p in path.iterdir() if p.is_dir()} == {"fedkl-seed7", "fedkl-seed8"}
-
-
-def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
-    path = tmp_path / "comparison"
-    code, out, err = call(
-        capsys, "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 2,
-        "--jobs", 2, "--rounds", 2, "--run", path, *TINY,
-    )  # fmt: skip
-    assert (code, err) == (0, "")
-    assert (path / "report.html").exists()
-    assert {p.name for p in path.iterdir() if p.is_dir()} == {
-        "fedkl-seed0", "fedkl-seed1", "fedavg-seed0", "fedavg-seed1", "figures",
-    }  # fmt: skip
-    assert "(4/4)" in out
-    (path / "fedavg-seed1" / "summary.json").unlink()
-    code, out, _ = call(capsys, "resume", path)
-    assert code == 0
-    assert "fedavg-seed1 started" in out
-    assert "fedkl-seed0 started" not in out
 
 
 @pytest.mark.parametrize(
@@ -313,83 +253,6 @@ def test_a_plugin_whose_name_is_taken_is_refused(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == [plugin]
 
 
-def test_a_run_that_goes_nowhere_ends_with_code_3_and_can_be_resumed(tmp_path, capsys):
-    """No policy may move further than a hair's breadth, so every update is refused."""
-    path = tmp_path / "run"
-    hair = ["federation.max_relative_norm=1e-12", "federation.max_empty_rounds=2"]
-    code, out, err = call(
-        capsys, "train", "probe-point", "--rounds", 4, "--run", path, *TINY, *hair
-    )
-    assert code == 3
-    assert "training has stalled: no update of the last 2 rounds reached the model" in err
-    assert len(err.strip().splitlines()) == 1
-    assert "round 2/4" in out
-    assert len((path / "metrics.jsonl").read_text().splitlines()) == 2
-    config = (path / "config.toml").read_text()
-    assert "max_relative_norm = 1e-12" in config
-    (path / "config.toml").write_text(config.replace("1e-12", "10.0"))
-    code, _, err = call(capsys, "resume", path)
-    assert code == 2
-    assert "federation.max_relative_norm was 1e-12, is 10.0" in err
-    code, out, err = call(capsys, "resume", path, "--accept-changes")
-    assert code == 0
-    assert "accepted from round 2 on: federation.max_relative_norm was 1e-12" in err
-    assert [line.split()[1] for line in out.splitlines()[:-1]] == ["3/4", "4/4"]
-    assert json.loads((path / "summary.json").read_text())["empty_rounds"] == 2
-
-
-def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys):
-    from fedkl.experiments import compare
-
-    path = tmp_path / "comparison"
-    command = ["compare", "probe-point", "--algorithms", "fedkl", "--seeds", "1", "--run", path]
-    assert call(capsys, *command, "--rounds", 1, *TINY)[0] == 0
-    code, _, err = call(capsys, *command)
-    assert code == 2
-    assert "holds a comparison already" in err
-    with compare.lock_directory(path):
-        code, _, err = call(capsys, "resume", path)
-    assert code == 2
-    assert "in use by process" in err
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("jobs = 1", "jobs = 0", "jobs must be at least 1"),
-        ("jobs = 1", "jobs = ", "not valid TOML"),
-    ],
-)
-def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, sentence):
-    from fedkl.config import config
-    from fedkl.experiments import compare
-
-    path = tmp_path / "comparison"
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
-    compare.create(path, plan, lambda *_: config.preset("probe-point"))
-    text = (path / "compare.toml").read_text()
-    assert old in text
-    (path / "compare.toml").write_text(text.replace(old, new))
-    code, _, err = call(capsys, "resume", path)
-    assert code == 2
-    assert sentence in err
-
-
-def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
-    from fedkl import UserError
-    from fedkl.config import config
-    from fedkl.experiments import compare, workers
-
-    def fail(*_):
-        raise UserError("the disk is full")
-
-    monkeypatch.setattr(workers.RunDirectory, "create", fail)
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
-    with pytest.raises(UserError, match="full"):
-        compare.create(tmp_path / "x", plan, lambda *_: config.preset("probe-point"))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_closed_output_is_no_error(trained):
     path, _ = trained
     command = f"{sys.executable} -m fedkl evaluate {path} --episodes 1"
@@ -410,18 +273,3 @@ def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path, child):
     assert process.returncode == 130
     assert f"fedkl resume {path}" in err
     assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_a_comparison(tmp_path, child, how):
-    path = tmp_path / "comparison"
-    process = child(
-        "-m", "fedkl", "compare", "probe-point", "--algorithms", "fedkl", "fedavg", "--seeds", 1,
-        "--jobs", 2, "--rounds", 100000, "--run", path, *TINY,
-    )  # fmt: skip
-    logs = [path / f"{a}-seed0" / "metrics.jsonl" for a in ("fedkl", "fedavg")]
-    until(lambda: all(log.exists() for log in logs))
-    workers = [int((log.parent / ".lock").read_text().split()[0]) for log in logs]
-    process.send_signal(how)
-    process.communicate(timeout=60)
-    until(lambda: not any(runs(worker) for worker in workers))

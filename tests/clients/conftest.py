@@ -9,8 +9,9 @@ import jax
 import pytest
 
 from fedkl.algorithms import FedKL
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Update, first_states
-from fedkl.clients.round import PolicyOptimisation, local_round
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.worlds import PointTarget

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkl.clients.behaviour import Behaviour, actors, seeds_of
-from fedkl.clients.round import PolicyOptimisation
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.learning.policy import Policy
 from fedkl.learning.statistics import Moments
 from fedkl.simulators.actors import Actors

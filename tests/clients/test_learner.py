@@ -11,7 +11,7 @@ import fedkl
 from fedkl.algorithms import FedAvg, FedKL, Scaffold
 from fedkl.clients import LEARNERS, Behaviour, Learner, Model, Policy, Sharing, Trained, Update
 from fedkl.clients.learner import LOCAL_HOOKS
-from fedkl.clients.round import PolicyOptimisation
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.config.config import from_mapping
 
 NOTHING = {

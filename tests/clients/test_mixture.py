@@ -13,8 +13,8 @@ from fedkl.clients.mixture import (
     draw_from_mixture,
     with_members,
 )
-from fedkl.clients.records import Task
-from fedkl.clients.round import PolicyOptimisation, Start
+from fedkl.clients.paper_learner import PolicyOptimisation
+from fedkl.clients.records import Start, Task
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import CriticSettings
 from fedkl.worlds import PointTarget

@@ -17,6 +17,7 @@ from fedkl.algorithms import (
     FedKLAnchored,
     Scaffold,
 )
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import (
     PARTS,
     Kind,
@@ -26,7 +27,6 @@ from fedkl.clients.records import (
     first_states,
     problem_with_state,
 )
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.policy import whole as whole_policy
 from fedkl.learning.settings import PERSONAL, CriticSettings, Sharing
 from fedkl.worlds import Chain, PointTarget

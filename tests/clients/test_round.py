@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS, FedKL
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import PolicyOptimisation, local_round
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import CriticSettings
 from fedkl.learning.statistics import Moments

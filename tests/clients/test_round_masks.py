@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Task
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.settings import CriticSettings
 from fedkl.worlds import Continuous, Transition, World
 

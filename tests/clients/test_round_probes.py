@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import ALGORITHMS, FMARL, FedAvg, FedKL, FedProx
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Task
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.critic import values
 from fedkl.learning.settings import CriticSettings
 from fedkl.server.aggregation import Chain as Aggregation

@@ -9,7 +9,7 @@ import pytest
 
 from fedkl.clients import sources as module
 from fedkl.clients.behaviour import Behaviour
-from fedkl.clients.round import PolicyOptimisation
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.sources import Hosted, lengths_for, recording, trajectories
 from fedkl.core.errors import UserError
 from fedkl.learning.advantage import steps_of

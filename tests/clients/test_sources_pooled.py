@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedkl.clients.behaviour import Behaviour
-from fedkl.clients.round import PolicyOptimisation
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.sources import Hosted, PooledHosted, PooledTraced, Traced
 from fedkl.learning.policy import Policy
 from fedkl.simulators.base import Recipe

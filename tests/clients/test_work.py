@@ -10,8 +10,8 @@ import pytest
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients import work
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.learning.settings import CriticSettings

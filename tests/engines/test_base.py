@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Task, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.engines.base import Failure, Job, Rows, parts_of
 from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.worlds import PointTarget

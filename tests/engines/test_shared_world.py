@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedKL, FedKLAnchored, Scaffold
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Start, Task, first_states
-from fedkl.clients.round import PolicyOptimisation, local_round
+from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.upload import Clip, UploadChain
 from fedkl.clients.work import Evaluate, RecordEpisode, Train

@@ -11,8 +11,8 @@ from toy_worlds import Points
 
 from fedkl.algorithms import FedAvg
 from fedkl.clients.behaviour import Behaviour
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Start, Task, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Work
 from fedkl.engines import Job

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.io.files import explain_os_errors, make_directory, write_atomically
+from fedkl.io.files import (
+    explain_os_errors,
+    make_directory,
+    require_writable,
+    write_atomically,
+)
 from fedkl.training.checkpoints import Checkpoints
 from fedkl.training.metrics import MetricsLog
 
@@ -181,3 +186,12 @@ def test_files_and_folders_are_as_private_as_asked(tmp_path):
     write_atomically(folder / "secret", b"x", 0o600)
     modes = [path.stat().st_mode & 0o777 for path in (folder.parent, folder, folder / "secret")]
     assert modes == [0o700, 0o700, 0o600]
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_anything_costs_time(tmp_path):
+    (tmp_path / "folder").mkdir()
+    require_writable(tmp_path / "new")
+    for name, reason in (("none/a", "none does not exist"), ("folder", "it is a directory")):
+        with pytest.raises(UserError, match=f"cannot write .*{name}: .*{reason}"):
+            require_writable(tmp_path / name)
+    assert names(tmp_path) == ["folder"]

@@ -25,7 +25,8 @@ from fedkl.io.arrays import to_arrays
 from fedkl.learning.policy import MLP, Policy
 from fedkl.learning.statistics import Moments
 from fedkl.server.aggregation import REDUCERS
-from fedkl.server.loop import Federation, Snapshot
+from fedkl.server.loop import Federation
+from fedkl.server.state import Snapshot
 from fedkl.server.validation import LONGEST
 
 BAD = 1

@@ -6,7 +6,7 @@ import pytest
 
 from fedkl.io.arrays import to_arrays
 from fedkl.server.loop import Federation
-from fedkl.server.state import Known, Refusals, SavedRows, read_refusals, read_rows, refusals_array
+from fedkl.server.state import Known, SavedRows, read_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -36,17 +36,6 @@ def test_where_clients_keep_their_states_themselves_the_server_knows_only_since_
     rows = SavedRows(Known({3: 7}, {}))
     assert dict(rows[3]) == {"since": np.asarray(7)}
     assert read_rows(dict(rows), first) == ({3: 7}, {})
-
-
-def test_how_often_a_client_was_refused_is_read_again():
-    refusals = {5: Refusals(4, 19), 3: Refusals(2, 0)}
-    array = refusals_array(refusals)
-    assert array.tolist() == [[3, 2, 0], [5, 4, 19]]
-    assert read_refusals(array) == refusals
-    assert read_refusals(refusals_array({})) == {}
-    for wrong in (array[:, :2], array.astype(float), array[0]):
-        with pytest.raises(ValueError, match="not rows of three"):
-            read_refusals(wrong)
 
 
 def test_rows_are_made_when_they_are_asked_for(first, monkeypatch):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedkl.algorithms import FedAvg
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Model, Task, Trained, Update, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.settings import ALL, PERSONAL, CriticSettings, Sharing
 from fedkl.learning.statistics import Moments, empty, merge, of_batch
 from fedkl.server.validation import Limits, problem_with

@@ -33,7 +33,6 @@ def run(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.config import config
         from fedkl.training.directory import columns
-        from fedkl.worlds import SharedWorld
 
     if options.plot is not None:
         from fedkl.report.pictures import check_target
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     chosen = config.preset(
         options.preset, seed=options.seed, set=common.settings_of(options), plugins=options.plugin
     )
-    if options.plot is not None and isinstance(chosen.world, SharedWorld):
+    if options.plot is not None and chosen.world.is_shared:
         raise UserError(
             f"--plot: the clients of the world {chosen.world.title} share one simulation and "
             "differ by their place in it: there is nothing to draw"
@@ -93,7 +92,7 @@ def _facts(chosen: Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
 def _show(chosen: Config, words: dict[str, np.ndarray]) -> None:
     """Print what there is to say, for people, in 80 columns."""
     from fedkl.training.directory import columns
-    from fedkl.worlds import SharedWorld, SoloWorld, World
+    from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
     number, world = chosen.federation.clients, chosen.world
     label = chosen.preset or "config"
@@ -101,10 +100,10 @@ def _show(chosen: Config, words: dict[str, np.ndarray]) -> None:
     console.out.print(
         f"{label}: {counted(number, 'client')} of the world {called}, seed {chosen.seed}"
     )
-    if isinstance(world, SharedWorld):
+    if world.is_shared:
         console.out.print("They share one simulation, and differ by their place in it.")
         return
-    assert isinstance(world, World | SoloWorld)
+    assert isinstance(world, HeterogeneousWorld)
     table = _together(columns(words), _nominal(chosen))
     if not table:
         console.out.print("All of them are alike.")
@@ -198,10 +197,10 @@ def _plot(options: argparse.Namespace, chosen: Config, words: dict[str, np.ndarr
 
 
 def _vocabulary(chosen: Config) -> tuple[Any, ...]:
-    from fedkl.worlds import SoloWorld, World
+    from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
     world = chosen.world
-    return world.all_parameters if isinstance(world, World | SoloWorld) else ()
+    return world.all_parameters if isinstance(world, HeterogeneousWorld) else ()
 
 
 def _nominal(chosen: Config) -> dict[str, float]:
@@ -219,10 +218,10 @@ def _given(chosen: Config) -> dict[str, str]:
     import numpy as np
 
     from fedkl.training.directory import columns
-    from fedkl.worlds import SoloWorld, World
+    from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
     world = chosen.world
-    if not isinstance(world, World | SoloWorld):
+    if not isinstance(world, HeterogeneousWorld):
         return {}
     result: dict[str, str] = {}
     shapes = {word.name: np.zeros((1, *word.shape)) for word in world.all_parameters}

@@ -87,14 +87,13 @@ def _print(federation: Federation, result: Mapping[str, Any], options: argparse.
     import numpy as np
 
     from fedkl.training import evaluation
-    from fedkl.worlds import SharedWorld
 
     returns = result["return_per_client"]
     rows = [{"client": client, "return": r} for client, r in enumerate(returns)]
     if output.answered(options, result, rows):
         return
     kind = "deterministic" if options.deterministic else "stochastic"
-    shared = isinstance(federation.config.world, SharedWorld)
+    shared = federation.config.world.is_shared
     console.out.print(
         f"{kind} global policy after round {result['round']}, "
         f"{counted(options.episodes, 'episode')} {'shared by' if shared else 'on each of'} "

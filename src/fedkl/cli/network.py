@@ -27,7 +27,6 @@ from fedkl.network.signatures import Signer
 from fedkl.network.status import FOLDER, FleetStatus
 from fedkl.server.aggregation.reducers import suggested
 from fedkl.training.directory import RunDirectory
-from fedkl.worlds import SharedWorld
 
 
 class Watched:
@@ -52,7 +51,7 @@ def check_servable(serving: ServeSettings, chosen: Config) -> None:
     Raises:
         UserError: it cannot.
     """
-    if isinstance(chosen.world, SharedWorld):
+    if chosen.world.is_shared:
         raise UserError("clients that share one world cannot be on different machines")
     if chosen.federation.pools_data:
         raise UserError(

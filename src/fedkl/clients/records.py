@@ -86,7 +86,7 @@ class Model(eqx.Module):
     coefficients: dict[str, Float[AnyArray, ""]]
     """The adaptive coefficients that the server averages (none unless configured)."""
     shared: PyTree
-    """What the algorithm shares through the server."""
+    """What the algorithm shares: its `server_state`, by the name that checkpoints have for it."""
 
     def networks(self) -> dict[str, PyTree]:
         """Return the networks by name, but for those that stay on the clients as a whole."""
@@ -116,7 +116,7 @@ class ClientState(eqx.Module):
     personal: Policy | None
     """The part of the policy that is this client's alone."""
     own: PyTree
-    """What the algorithm keeps on a client."""
+    """What the algorithm keeps: its `client_state`, by the name that checkpoints have for it."""
 
 
 class Update(eqx.Module):

@@ -19,7 +19,7 @@ from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
 from fedkl.simulators.episodes import Columns, Job
 from fedkl.simulators.pool import Workers
-from fedkl.worlds.base import World
+from fedkl.worlds.base import AnyWorld, HostedWorld, World
 
 
 class Recording(NamedTuple):
@@ -227,6 +227,22 @@ class Hosted:
         done = self._workers.run(jobs)
         found = trajectories(done, [0], self._horizon, self._truncates)
         return jax.tree.map(lambda x: x[0], found)
+
+
+def source_of(world: AnyWorld, params: PyTree, workers: Workers | None, pooled: bool) -> Source:
+    """Where a client's episodes come from.
+
+    Args:
+        world: the client's.
+        params: its row of the world's params; those of all clients, stacked, if data are pooled.
+        workers: the processes that simulate a world on the host; None: JAX steps it.
+        pooled: whether it works in the worlds of all clients.
+    """
+    if workers is None:
+        assert isinstance(world, World)
+        return (PooledTraced if pooled else Traced)(world, params)
+    assert isinstance(world, HostedWorld)
+    return (PooledHosted if pooled else Hosted)(workers, params, world.horizon, world.truncates)
 
 
 def lengths_for(steps: int, horizon: int) -> list[int]:

@@ -10,8 +10,8 @@ from fedkl.heterogeneity import check_basis
 from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE, LearnerSettings
 from fedkl.learning.trajectories import samples_in
 from fedkl.server.aggregation import Grouped, build_aggregation
-from fedkl.server.selection.selectors import Measured
-from fedkl.worlds.base import SharedWorld, World, require_spaces
+from fedkl.server.selection.selectors import MeasuringSelector
+from fedkl.worlds.base import SharedWorld, require_spaces
 from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def check(config: Config) -> None:
     if config.federation.pools_data:
         _check_pooled(config)
     config.selection.check(n, selected)
-    if config.heterogeneity.every or isinstance(config.selection, Measured):
+    if config.heterogeneity.every or isinstance(config.selection, MeasuringSelector):
         check_basis(config.federation.sharing())
     if config.evaluation.averaging:
         _check_averaging(config)
@@ -196,7 +196,7 @@ def _check_alone(config: Config) -> None:
 def _check_pooled(config: Config) -> None:
     """Refuse what would keep from others what was learnt from everybody's data."""
     federation = config.federation
-    if isinstance(config.world, SharedWorld):
+    if config.world.is_shared:
         raise UserError(
             f"federation.data must be own in the world {config.world.title}: its clients are "
             "agents of one simulation, and none can be put in another's place"
@@ -215,7 +215,7 @@ def _check_pooled(config: Config) -> None:
 
 def _check_averaging(config: Config) -> None:
     """Refuse to compare averages where clients' policies cannot act in each other's worlds."""
-    if not isinstance(config.world, World):
+    if config.world.is_hosted:
         raise UserError(
             f"evaluation.averaging must be false in the world {config.world.title}: a mixture of "
             "policies acts only in worlds that run inside JAX"

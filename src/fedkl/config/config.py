@@ -19,8 +19,8 @@ from jaxtyping import PyTree
 
 from fedkl.algorithms import ALGORITHMS, Algorithm
 from fedkl.clients.learner import LEARNERS, Learner
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import ClientState, Model, Task, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.clients.upload import UploadChain, build_upload
 from fedkl.config import presets
 from fedkl.config.checks import check
@@ -39,9 +39,8 @@ from fedkl.server.aggregation import AggregationSettings, build_aggregation
 from fedkl.server.selection import SELECTORS, Selector
 from fedkl.server.settings import CheckpointSettings, EvaluationSettings, FederationSettings
 from fedkl.worlds import WORLDS, AnyWorld, SharedWorld
-from fedkl.worlds.base import SoloWorld, World
 from fedkl.worlds.distorted import distorted, without_table
-from fedkl.worlds.heterogeneous import TABLE
+from fedkl.worlds.heterogeneous import TABLE, HeterogeneousWorld
 
 _GROUPS = {
     "federation": FederationSettings,
@@ -139,24 +138,18 @@ class Config:
         The world is the one that clients act in: with the wrapper around it that its table asks
         for.
         """
-        world = self.world
-        if isinstance(world, World):
-            world = distorted(world)
-        if isinstance(world, World | SoloWorld):
-            world = without_table(world)
+        world = without_table(distorted(self.world))
         return Task(world, self.algorithm, self.learner, self.critic, self.upload)
 
     @cached_property
     def client_params(self) -> PyTree:
-        """The parameters of all clients' worlds, stacked.
+        """The parameters of all clients' worlds, stacked; none where all share one.
 
         Raises:
             UserError: a client's parameters do not go together.
         """
-        world = self.world
-        assert isinstance(world, World | SoloWorld)
-        drawn = distorted(world) if isinstance(world, World) else world
-        return drawn.clients(self.federation.clients, key_for(self.seed_of_worlds, Purpose.WORLDS))
+        key = key_for(self.seed_of_worlds, Purpose.WORLDS)
+        return distorted(self.world).clients(self.federation.clients, key)
 
     @cached_property
     def first_states(self) -> tuple[Model, ClientState]:
@@ -178,9 +171,8 @@ class Config:
             [5.0, 10.0, 15.0]
         """
         world = self.world
-        if isinstance(world, SharedWorld):
+        if not isinstance(world, HeterogeneousWorld):
             return {}
-        assert isinstance(world, World | SoloWorld)
         named, params = world.differences.drawn(), to_arrays(self.client_params)
         rows = {name.removeprefix("world."): x for name, x in params.items()}
         # A dict's names come sorted; a world lists what belongs together side by side.

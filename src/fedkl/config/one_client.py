@@ -6,7 +6,6 @@ from fedkl.config.config import Config, from_mapping
 from fedkl.core.arguments import whole
 from fedkl.core.errors import UserError
 from fedkl.server.settings import OWN
-from fedkl.worlds import SharedWorld
 
 
 def only_client(config: Config, client: int) -> Config:
@@ -30,7 +29,7 @@ def only_client(config: Config, client: int) -> Config:
     number = config.federation.clients
     if whole("client", client, 0) >= number:
         raise UserError(f"client must be from 0 to {number - 1}, not {client}")
-    if isinstance(config.world, SharedWorld):
+    if config.world.is_shared:
         raise UserError(
             f"no client can be trained alone in the world {config.world.title}, whose clients are "
             "agents of one simulation"

@@ -10,25 +10,24 @@ from fedkl.core.errors import UserError
 
 
 def run_path(run: Any) -> Path:
-    """The path of a run's directory.
-
-    Raises:
-        UserError: it is neither a text nor a path.
-    """
-    if not isinstance(run, str | Path):
-        raise UserError(f"run must be the path of a run's directory, not {run!r}")
-    return Path(run)
+    """The path of a run's directory."""
+    return _path(run, f"run must be the path of a run's directory, not {run!r}")
 
 
 def file_path(file: Any) -> Path:
-    """The path of a file.
+    """The path of a file."""
+    return _path(file, f"a file must be given by its path, not by {file!r}")
+
+
+def _path(value: Any, wrong: str) -> Path:
+    """A path, as text or as such.
 
     Raises:
-        UserError: it is neither a text nor a path.
+        UserError: it is neither; `wrong` says so.
     """
-    if not isinstance(file, str | Path):
-        raise UserError(f"a file must be given by its path, not by {file!r}")
-    return Path(file)
+    if not isinstance(value, str | Path):
+        raise UserError(wrong)
+    return Path(value)
 
 
 def whole(name: str, value: Any, least: int) -> int:

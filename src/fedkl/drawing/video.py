@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.drawing.canvas import Frame, require_pillow
-from fedkl.io.files import explain_os_errors
+from fedkl.io.files import explain_os_errors, require_writable
 
 SUFFIXES = (".mp4", ".gif")
 
@@ -44,12 +44,7 @@ def check_target(path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"a video is a file that ends in .mp4 or .gif, and {path} does not")
-    if not path.parent.is_dir():
-        raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise UserError(f"cannot write {path}: it is a directory")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write {path}: permission is denied")
+    require_writable(path)
     require_pillow()
     _ffmpeg()
 

@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import PyTree, UInt32
 
 from fedkl.clients.records import ClientState, Model, Start, Task
-from fedkl.clients.sources import Hosted, PooledHosted, PooledTraced, Source, Traced
+from fedkl.clients.sources import source_of
 from fedkl.clients.work import Train, Work
 from fedkl.engines.base import Failure, Job, Words
 from fedkl.heterogeneity import Measure
 from fedkl.simulators.base import EpisodeLostError
 from fedkl.simulators.pool import Workers
-from fedkl.worlds.base import SoloWorld, World
+from fedkl.worlds.base import HostedWorld
 
 R = TypeVar("R")
 
@@ -29,7 +29,7 @@ def simulators_of(task: Task) -> Workers | None:
     Raises:
         UserError: its simulator cannot run here.
     """
-    if not isinstance(task.world, SoloWorld):
+    if not isinstance(task.world, HostedWorld):
         return None
     return Workers(task.world.simulator(), task.world.patience)
 
@@ -58,10 +58,7 @@ def work_alone(
     """
     if workers is None:
         return jax.device_get(_do_one(work, task, model, own, params, key, pooled=pooled))
-    world = task.world
-    assert isinstance(world, SoloWorld)
-    kind = PooledHosted if pooled else Hosted
-    source = kind(workers, params, world.horizon, world.truncates)
+    source = source_of(task.world, params, workers, pooled)
     start = Start(model, own, jax.random.wrap_key_data(jnp.asarray(key)))
     try:
         return jax.device_get(work(task, start, source))
@@ -90,8 +87,7 @@ def do(
     pooled: bool = False,
 ) -> tuple[Any, ClientState | None]:
     """The work of a client whose world is traced, to be compiled."""
-    assert isinstance(task.world, World)
-    source: Source = (PooledTraced if pooled else Traced)(task.world, params)
+    source = source_of(task.world, params, None, pooled)
     return work(task, Start(model, own, jax.random.wrap_key_data(key)), source)
 
 
@@ -115,7 +111,7 @@ def width_of(work: Work[Any], task: Task, at_once: int, jobs: Sequence[Job]) -> 
     """
     measured = MEASURED_AT_ONCE if isinstance(work, Measure) else EVALUATED_AT_ONCE
     width = at_once if isinstance(work, Train) else measured
-    return min(1 if isinstance(task.world, SoloWorld) else width, len(jobs))
+    return min(1 if task.world.is_hosted else width, len(jobs))
 
 
 class Site:

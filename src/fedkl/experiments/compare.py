@@ -17,13 +17,12 @@ from fedkl.experiments.grid import Axis, product_of
 from fedkl.io.locks import lock_directory
 from fedkl.learning.settings import ALL, FEDERATED, LOCAL, NONE
 from fedkl.learning.trajectories import samples_in
-from fedkl.server.selection.selectors import Measured
+from fedkl.server.selection.selectors import MeasuringSelector
 from fedkl.server.settings import OWN, POOLED
 from fedkl.training import growth
 from fedkl.training.comparison import REFERENCES, Plan, name_of
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
-from fedkl.worlds import SharedWorld
 
 __all__ = ["Plan", "add", "create", "refuse_seen_seeds", "run_remaining"]
 
@@ -346,7 +345,7 @@ def alone(config: Config) -> Config:
             federation[name] = LOCAL
     if values["learner"].get("c2_across_rounds") == "averaged":
         values["learner"]["c2_across_rounds"] = "kept"
-    if isinstance(config.selection, Measured):  # there is nothing to measure
+    if isinstance(config.selection, MeasuringSelector):  # there is nothing to measure
         values["selection"] = {}
     return from_mapping(values)
 
@@ -357,7 +356,7 @@ def centralised(config: Config) -> Config:
     Raises:
         UserError: the clients are agents of one simulation.
     """
-    if isinstance(config.world, SharedWorld):
+    if config.world.is_shared:
         raise UserError(
             f"nobody can learn from all data in the world {config.world.title}, whose clients are "
             "agents of one simulation; `--references alone` does without"

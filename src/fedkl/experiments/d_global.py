@@ -88,7 +88,7 @@ class Plan(RunsPlan):
         return plan
 
 
-class Measured(NamedTuple):
+class MeasuredDistance(NamedTuple):
     """The measured distance, and the settings made of it."""
 
     distance: float
@@ -114,7 +114,7 @@ def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
     workers.create(path, plan, configs)
 
 
-def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
+def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> MeasuredDistance:
     """Train the remaining rounds, measure, and write tuning.json.
 
     Args:
@@ -132,7 +132,7 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> Measured:
     return measured
 
 
-def _measured(plan: Plan, path: Path) -> tuple[Measured, bytes]:
+def _measured(plan: Plan, path: Path) -> tuple[MeasuredDistance, bytes]:
     """Return what finished runs come to, and the contents of tuning.json."""
     logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.run_paths(path)]
     # A run that was made longer is measured like the others.
@@ -147,7 +147,7 @@ def _measured(plan: Plan, path: Path) -> tuple[Measured, bytes]:
     return measured, strict_json.encode(everything, indent=2) + b"\n"
 
 
-def _from_logs(plan: Plan, logs: list[list[dict[str, Any]]]) -> Measured:
+def _from_logs(plan: Plan, logs: list[list[dict[str, Any]]]) -> MeasuredDistance:
     # A client whose iterations were all rolled back went nowhere, and says nothing.
     moved = [
         [c["distance_global"] for c in record["clients"] if c["distance_global"] > 0]
@@ -162,7 +162,7 @@ def _from_logs(plan: Plan, logs: list[list[dict[str, Any]]]) -> Measured:
         "algorithm.d_global": rounded(plan.d_global_factor * mean),
         "learner.d_local": rounded(plan.d_local_factor * plan.d_local),
     }
-    return Measured(mean, len(found), settings)
+    return MeasuredDistance(mean, len(found), settings)
 
 
 def rounded(value: float) -> float:

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -76,14 +75,9 @@ class _Followed:
     def __enter__(self) -> _Followed:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         for follower in self._open.values():
-            follower.stack.__exit__(kind, error, trace)
+            follower.stack.__exit__(*error)
 
     @property
     def going_on(self) -> list[Path]:

@@ -30,8 +30,9 @@ from fedkl.io.progress import RoundProgress
 from fedkl.network.ray.actor import Plugin, explain_own_code, install_plugins, read_plugins
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import nodes, placeable_cpus, require_versions
-from fedkl.server.loop import Federation, Snapshot
+from fedkl.server.loop import Federation
 from fedkl.server.records import Record
+from fedkl.server.state import Snapshot
 from fedkl.training import lifecycle, tracebacks
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run

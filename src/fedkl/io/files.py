@@ -48,6 +48,20 @@ def explain_os_errors(doing: str, path: Path) -> Iterator[None]:
         raise UserError(f"cannot {doing} {path}: {reason}") from error
 
 
+def require_writable(path: Path) -> None:
+    """Check, before anything costs time, that a file can be written to a path.
+
+    Raises:
+        UserError: its folder is missing or closed to us, or the path is a folder.
+    """
+    if not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a directory")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write {path}: permission is denied")
+
+
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replace a file by new contents, durably and all at once.
 

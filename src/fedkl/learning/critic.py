@@ -24,6 +24,19 @@ class CriticBatch(NamedTuple):
     weight: Float[Array, " m"]
 
 
+def padding(world: AnyWorld, settings: CriticSettings, samples: int) -> CriticBatch:
+    """A batch of samples that do not count."""
+    none = jnp.zeros(samples)
+    return CriticBatch(jnp.zeros((samples, inputs(world, settings))), none, none)
+
+
+def with_replay(previous: CriticBatch | None, batch: CriticBatch) -> CriticBatch:
+    """Put the batch of the iteration before, if it is replayed, in front of this one."""
+    if previous is None:
+        return batch
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), previous, batch)
+
+
 def new_critic(world: AnyWorld, settings: CriticSettings, key: PRNGKeyArray) -> MLP:
     """A critic for the observations of `world`."""
     sizes = (inputs(world, settings), *settings.hidden, 1)

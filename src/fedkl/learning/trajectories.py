@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from fedkl.io.arrays import Array
 from fedkl.learning.settings import RoundSettings
@@ -70,6 +70,16 @@ def samples_in(world: AnyWorld, learner: RoundSettings) -> int:
     if learner.collect == "steps":
         return learner.steps
     return columns_for(world, learner.steps) * world.horizon
+
+
+def drawn(
+    number: int, observation: Float[Array, "h n o"], mask: Bool[Array, "h n"], key: PRNGKeyArray
+) -> Float[Array, "s o"]:
+    """Draw observations of steps that count: different ones as far as there are so many."""
+    # The largest of random numbers, padding last.
+    lots = jnp.where(mask, jax.random.uniform(key, mask.shape), -1.0).reshape(-1)
+    first = jnp.argsort(-lots)[jnp.arange(number) % jnp.maximum(jnp.sum(mask), 1)]
+    return observation.reshape(-1, observation.shape[-1])[first]
 
 
 def first(steps: int, rows: int, columns: int) -> Bool[Array, "h n"]:

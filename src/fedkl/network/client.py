@@ -47,7 +47,7 @@ from fedkl.network.messages import (
 )
 from fedkl.network.wire import Arrays, MessageError
 from fedkl.training import plugin_consent
-from fedkl.worlds import Remote, SharedWorld
+from fedkl.worlds import Remote
 
 Compiling = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -218,7 +218,7 @@ class Session:
             UserError: the world's simulator cannot run here.
         """
         world, number = config.world, config.federation.clients
-        if isinstance(world, SharedWorld):
+        if world.is_shared:
             raise RefusalError(
                 f"all clients of the world {world.name} are in one simulation, which a client of a "
                 "network cannot run alone"

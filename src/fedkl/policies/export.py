@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Mapping
 from importlib import metadata
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedkl.core.arguments import file_path
 from fedkl.core.errors import MissingPackageError, UserError
-from fedkl.io.files import write_atomically
+from fedkl.io.files import require_writable, write_atomically
 from fedkl.policies.loader import load
 from fedkl.simulators.actors import ACTIVATIONS
 from fedkl.simulators.policy import Policy
@@ -118,12 +117,7 @@ def check_target(path: Path) -> None:
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"a policy is written to a file that ends in .onnx or .npz, not to {path}")
-    if not path.parent.is_dir():
-        raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise UserError(f"cannot write {path}: it is a directory")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write {path}: permission is denied")
+    require_writable(path)
     if path.suffix == ".onnx" and find_spec("onnx") is None:
         raise MissingPackageError("an ONNX file needs the package onnx", "onnx")
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedkl.core.errors import MissingPackageError, UserError
 from fedkl.core.text import printable
-from fedkl.io.files import explain_os_errors, refuse_link, write_atomically
+from fedkl.io.files import explain_os_errors, refuse_link, require_writable, write_atomically
 from fedkl.report.statistics import FloatArray
 from fedkl.report.style import RC, themed
 from fedkl.report.table import number
@@ -89,12 +89,11 @@ def check_target(path: Path) -> None:
     """Check, before anything costs time, that a figure can be written to a path.
 
     Raises:
-        UserError: it is of no kind that we write, its folder is missing, or matplotlib is.
+        UserError: it is of no kind that we write, it cannot be written, or matplotlib is missing.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"a figure is a file that ends in .png, .svg or .pdf, and {path} does not")
-    if not path.parent.is_dir():
-        raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
+    require_writable(path)
     require_matplotlib()
 
 

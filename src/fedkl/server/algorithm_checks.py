@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from fedkl.algorithms.base import Algorithm
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import PolicyOptimisation, observation_stats, policy_of
+from fedkl.clients.round import observation_stats, policy_of
 from fedkl.core.errors import UserError
 from fedkl.io.arrays import mismatch, to_arrays
 from fedkl.learning.penalty import Coefficient

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fedkl.heterogeneity import (
 )
 from fedkl.io.arrays import size_in_bytes
 from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
+from fedkl.server.selection import Pool
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -34,7 +35,7 @@ class LevelRecord(TypedDict):
     alignment: float
 
 
-class Measured(NamedTuple):
+class Measurements(NamedTuple):
     """The result of a measurement."""
 
     measurements: dict[int, Measurement]
@@ -60,7 +61,7 @@ class Measured(NamedTuple):
         return level(found, weights)
 
 
-NOTHING = Measured({}, {}, 0, 0)
+NOTHING = Measurements({}, {}, 0, 0)
 
 
 def measure(
@@ -70,7 +71,7 @@ def measure(
     round: int,
     since: Mapping[int, int],
     clients: Collection[int],
-) -> Measured:
+) -> Measurements:
     """Ask clients to measure their worlds at the model's policy.
 
     Args:
@@ -113,7 +114,41 @@ def measure(
     steps = answers * work.trajectories * config.world.horizon
     given = config.selection.client_weights()
     weights = None if given is None else dict(enumerate(given))
-    return Measured(found, refused, steps, sent + came, weights)
+    return Measurements(found, refused, steps, sent + came, weights)
+
+
+def measure_before_round(
+    config: Config,
+    engine: Engine,
+    model: Model,
+    t: int,
+    since: Mapping[int, int],
+    state: Any,
+    pool: Pool,
+) -> tuple[Measurements, Any]:
+    """Measure whom the selector asks about, or all clients if the log is to have them.
+
+    Args:
+        config: the run's.
+        engine: where the clients are.
+        model: as it is broadcast.
+        t: how many rounds are over.
+        since: the round in which each client's update was last accepted, for those that have been.
+        state: the selector's.
+        pool: who can be selected.
+
+    Returns:
+        What was measured, and the state of a selector that knows it of those it asked about, and
+        of nobody else: what is measured for the log changes nothing.
+    """
+    candidates = config.selection.to_measure(state, t, pool)
+    every = config.heterogeneity.every
+    logged = every > 0 and t % every == 0
+    asked = range(config.federation.clients) if logged else candidates
+    measured = measure(config, engine, model, t, since, asked)
+    if candidates:
+        state = config.selection.measured(state, measured.levels(candidates))
+    return measured, state
 
 
 def rows(levels: Mapping[int, Level]) -> list[LevelRecord]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -22,47 +20,34 @@ from fedkl.core.text import counted
 from fedkl.engines import Engine, Failure, Job
 from fedkl.engines.base import Words
 from fedkl.io import compilation
-from fedkl.io.arrays import from_arrays, mismatch, to_arrays
+from fedkl.io.arrays import from_arrays, to_arrays
 from fedkl.learning.randomness import Purpose, key_for, words_of
-from fedkl.server import heterogeneity, records
+from fedkl.server import heterogeneity, records, refusals
 from fedkl.server.algorithm_checks import require_sound_hooks
 from fedkl.server.commit import next_state
-from fedkl.server.heterogeneity import Measured
+from fedkl.server.heterogeneity import Measurements
 from fedkl.server.mixture import Found, evaluate_averaging
 from fedkl.server.outliers import no_history
 from fedkl.server.recording import Episode, film
 from fedkl.server.records import Evaluated, Record, Returns
-from fedkl.server.replies import Replies, collect_updates
-from fedkl.server.selection import Pool
+from fedkl.server.replies import collect_updates
+from fedkl.server.selection import Pool, observe, select
 from fedkl.server.setup import limits_of, local_engine
 from fedkl.server.state import (
     Known,
-    Refusals,
     SavedRows,
+    Snapshot,
     State,
     acting,
     at_the_server,
     broadcast,
-    read_refusals,
     read_rows,
-    refusals_array,
 )
 from fedkl.server.world_checks import require_finite, require_sound
 from fedkl.simulators.policy import Policy
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
-
-
-class Snapshot(NamedTuple):
-    """All that is needed to go on."""
-
-    arrays: dict[str, np.ndarray]
-    """The server's."""
-    rows: Mapping[int, Mapping[str, np.ndarray]]
-    """One for each client that has taken part, read from the engine when it is asked for."""
-    changed: frozenset[int]
-    """The rows that are not as they were when the run was last saved."""
 
 
 class Federation:
@@ -111,19 +96,14 @@ class Federation:
             usual=no_history(model),
         )
         self._since: dict[int, int] = {}
-        self._refusals: dict[int, Refusals] = {}
+        self._refusals: dict[int, refusals.Refusals] = {}
         self._changed: set[int] = set()
         self._trouble = ""
 
     def __enter__(self) -> Federation:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.engine.close()
 
     def __iter__(self) -> Iterator[Record]:
@@ -159,36 +139,41 @@ class Federation:
         start = time.perf_counter()
         before, t = self.state, int(self.state.round)
         model = broadcast(before.model)
-        candidates = self.config.selection.to_measure(before.selector, t, self._pool())
-        measured = self._measure_before(t, model, candidates)
-        before = self._informed(before, measured, candidates)
-        selected = self._select(t, before.selector)
-        not_asked = self._not_asked(t, selected)
-        starts = self._starts(model, [c for c in selected if c not in not_asked])
+        settings, selection = self.config.federation, self.config.selection
+        pool = Pool(
+            settings.clients, settings.selected, key_for(self.config.seed, Purpose.SELECTION)
+        )
+        measured, informed = heterogeneity.measure_before_round(
+            self.config, self.engine, model, t, self._since, before.selector, pool
+        )
+        before = replace(before, selector=informed)
+        selected = select(selection, before.selector, t, pool)
+        suspended = refusals.not_asked(self._refusals, t, selected, settings.quorum)
+        starts = self._starts(model, [c for c in selected if c not in suspended])
         replies = collect_updates(
             self.config, self.engine, model, t, starts, self._since, before.usual, self._limits
         )
         trained = records.diagnostics(replies.accepted)
         updates = {client: answer.update for client, answer in replies.accepted.items()}
-        refused = replies.refused | not_asked.keys()
+        refused = replies.refused | suspended.keys()
         after = next_state(self.config, self._aggregation, before, updates, refused)
         kept = [] if after.note else sorted(updates)
         still = records.no_move(replies.accepted)
-        note = _one_reason(replies) or after.note or still
+        note = replies.common_reason or after.note or still
         new = replace(
             after.state,
             round=np.asarray(t + 1, np.int64),
             empty_rounds=np.asarray(before.empty_rounds + 1 if note else 0, np.int64),
-            selector=self._observed(t, before.selector, selected, trained),
+            selector=observe(selection, before.selector, t, selected, trained["clients"]),
             usual=replies.usual,
         )
         self.engine.keep(t + 1, kept)
         self.state = new
         self._since |= dict.fromkeys(kept, t + 1)
         self._changed |= set(kept)
-        self._count_refusals(t, kept, replies.refused)
+        self._refusals = refusals.after_round(self._refusals, settings, t, kept, replies.refused)
         self._trouble = _trouble(note, replies.rejected)
-        rejected = replies.rejected | not_asked
+        rejected = replies.rejected | suspended
         record: Record = {
             "round": t + 1,
             **self._returns(),
@@ -266,7 +251,7 @@ class Federation:
         jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
         return jobs, words_of(key)
 
-    def measure(self, clients: Sequence[int] | None = None) -> Measured:
+    def measure(self, clients: Sequence[int] | None = None) -> Measurements:
         """The level of heterogeneity at the global policy; changes nothing.
 
         Args:
@@ -310,7 +295,7 @@ class Federation:
         """All that is needed to go on; call `saved` when it is safe."""
         arrays = to_arrays(self.state)
         if self._refusals:
-            arrays["refusals"] = refusals_array(self._refusals)
+            arrays["refusals"] = refusals.encode(self._refusals)
         rows = SavedRows(Known(self._since, self.engine.save()))
         return Snapshot(arrays, rows, frozenset(self._changed))
 
@@ -335,7 +320,7 @@ class Federation:
             # A checkpoint from before rounds were remembered: it is as if none had been.
             blank = no_history(self.state.model)
             arrays = {**arrays, **to_arrays({"usual": blank})}
-        refused = read_refusals(arrays["refusals"]) if "refusals" in arrays else {}
+        refused = refusals.decode(arrays["refusals"]) if "refusals" in arrays else {}
         own_arrays = {name: array for name, array in arrays.items() if name != "refusals"}
         state = from_arrays(self.state, own_arrays)
         if strangers := [c for c in (*rows, *refused) if c >= self.config.federation.clients]:
@@ -345,84 +330,6 @@ class Federation:
         self.engine.restore(own)
         self.state = state
         self._changed = set()
-
-    def _pool(self) -> Pool:
-        config = self.config
-        return Pool(
-            config.federation.clients,
-            config.federation.selected,
-            key_for(config.seed, Purpose.SELECTION),
-        )
-
-    def _logged(self, t: int) -> bool:
-        """Return True if all clients are measured before this round, for the log."""
-        every = self.config.heterogeneity.every
-        return every > 0 and t % every == 0
-
-    def _measure_before(self, t: int, model: Model, candidates: Sequence[int]) -> Measured:
-        everybody = range(self.config.federation.clients)
-        asked = everybody if self._logged(t) else candidates
-        return heterogeneity.measure(self.config, self.engine, model, t, self._since, asked)
-
-    def _informed(self, state: State, measured: Measured, candidates: Sequence[int]) -> State:
-        """With a selector that knows what was measured of those it asked about, and of nobody else:
-        what is measured for the log changes nothing."""
-        if not candidates:
-            return state
-        levels = measured.levels(candidates)
-        return replace(state, selector=self.config.selection.measured(state.selector, levels))
-
-    def _select(self, t: int, state: Any) -> list[int]:
-        config, pool = self.config, self._pool()
-        selected = config.selection(state, t, pool)
-        known = all(0 <= client < pool.clients for client in selected)
-        if not known or len({*selected}) != len(selected) or not selected:
-            raise UserError(
-                f"selection.name = {config.selection.name} must select different clients from 0 to "
-                f"{pool.clients - 1}, not {selected}"
-            )
-        return sorted(selected)
-
-    def _not_asked(self, t: int, selected: Sequence[int]) -> dict[int, str]:
-        """Return why some of the selected clients are not asked: they were refused again and again.
-
-        If too few were left everybody is asked: it may be that not the clients are to blame.
-        """
-        out = {}
-        for client in selected:
-            times, until = self._refusals.get(client, Refusals(0, 0))
-            if until > t:
-                out[client] = (
-                    f"its answers were refused in {counted(times, 'round')} in a row: it is not "
-                    f"asked up to round {until}"
-                )
-        return out if len(selected) - len(out) >= self.config.federation.quorum else {}
-
-    def _count_refusals(self, t: int, kept: Sequence[int], refused: frozenset[int]) -> None:
-        """Count the clients refused in a round.
-
-        A round that left the model as it was puts the blame on nobody.
-        """
-        settings = self.config.federation
-        for client in kept:
-            self._refusals.pop(client, None)
-        for client in refused if kept else ():
-            times = self._refusals.get(client, Refusals(0, 0)).times + 1
-            out = 0 < settings.suspend_after <= times
-            until = t + 1 + settings.suspend_rounds if out else 0
-            self._refusals[client] = Refusals(times, until)
-
-    def _observed(
-        self, t: int, before: Any, selected: list[int], trained: records.Diagnostics
-    ) -> Any:
-        reports = {row["client"]: row for row in trained["clients"]}
-        selection = self.config.selection
-        after = selection.observe(before, t, selected, reports)
-        if problem := mismatch(to_arrays({"state": before}), to_arrays({"state": after})):
-            raise UserError(
-                f"selection.name = {selection.name} must keep its state as it was made: {problem}"
-            )
-        return after
 
     def _starts(self, model: Model, selected: list[int]) -> dict[int, Model]:
         """Return the model that each client starts from; those of a region share one object."""
@@ -467,19 +374,6 @@ class Federation:
         models = before, broadcast(self.state.model)
         jobs = self._evaluation_jobs(asked)
         return evaluate_averaging(self.engine, models, updates, settings.episodes, *jobs)
-
-
-def _one_reason(replies: Replies) -> str | None:
-    """Return a note if all answers were refused for one reason: then the clients may not be at
-    fault."""
-    reasons = [replies.rejected[client] for client in sorted(replies.refused)]
-    kinds = {re.sub(r"[-+]?\d[\d.e+-]*", "", reason) for reason in reasons}
-    if replies.accepted or len(reasons) < 2 or len(kinds) > 1:
-        return None
-    return (
-        f"all {len(reasons)} answers were refused for one reason, and model and statistics stay as "
-        f"they were ({reasons[0]})"
-    )
 
 
 def _trouble(note: str | None, rejected: Mapping[int, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +38,19 @@ class Replies(NamedTuple):
     """All that came, also those that were not accepted."""
     bytes_down: int
     bytes_up: int
+
+    @property
+    def common_reason(self) -> str | None:
+        """A note if all answers were refused for one reason: then the clients may not be at
+        fault."""
+        reasons = [self.rejected[client] for client in sorted(self.refused)]
+        kinds = {re.sub(r"[-+]?\d[\d.e+-]*", "", reason) for reason in reasons}
+        if self.accepted or len(reasons) < 2 or len(kinds) > 1:
+            return None
+        return (
+            f"all {len(reasons)} answers were refused for one reason, and model and statistics "
+            f"stay as they were ({reasons[0]})"
+        )
 
 
 def collect_updates(

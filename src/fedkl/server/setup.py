@@ -13,7 +13,6 @@ from fedkl.engines import Engine, InProcess, InSharedWorld
 from fedkl.learning.randomness import Purpose, key_for
 from fedkl.learning.trajectories import samples_in
 from fedkl.server.validation import Limits
-from fedkl.worlds.base import SharedWorld
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -34,7 +33,7 @@ def local_engine(config: Config) -> Engine:
     """
     task, (_, client) = config.task, config.first_states
     at_once = trained_at_once(config, on_cpu=jax.default_backend() == "cpu")
-    if isinstance(config.world, SharedWorld):
+    if config.world.is_shared:
         return InSharedWorld(task, client, at_once)
     return InProcess(task, client, config.client_params, at_once, config.federation.pools_data)
 

@@ -57,13 +57,15 @@ def broadcast(model: Model) -> Model:
     return jax.tree.map(narrow, model)
 
 
-class Refusals(NamedTuple):
-    """The standing of a client whose answers were refused."""
+class Snapshot(NamedTuple):
+    """All that is needed to resume."""
 
-    times: int
-    """Rounds in a row in which its answer was refused while others' were not."""
-    until: int
-    """The last round in which it is not asked; 0: it is."""
+    arrays: dict[str, np.ndarray]
+    """The server's."""
+    rows: Mapping[int, Mapping[str, np.ndarray]]
+    """One for each client that has taken part, read from the engine when it is asked for."""
+    changed: frozenset[int]
+    """The rows that are not as they were when the run was last saved."""
 
 
 class Known(NamedTuple):
@@ -121,30 +123,6 @@ class SavedRows(Mapping[int, dict[str, np.ndarray]]):
 
     def __len__(self) -> int:
         return len(self._known.since)
-
-
-def refusals_array(refusals: Mapping[int, Refusals]) -> Int[np.ndarray, "r 3"]:
-    """Encode the standing of refused clients, a row of numbers for each: client, times, until.
-
-    It is the server's: a client that was never believed has no row of its own.
-
-    Example:
-        >>> refusals_array({5: Refusals(4, 19)}).tolist()
-        [[5, 4, 19]]
-    """
-    rows = [[client, *one] for client, one in sorted(refusals.items())]
-    return np.asarray(rows, np.int64).reshape(-1, 3)
-
-
-def read_refusals(array: np.ndarray) -> dict[int, Refusals]:
-    """Decode what `refusals_array` made.
-
-    Raises:
-        ValueError: it is no such array.
-    """
-    if array.ndim != 2 or array.shape[1] != 3 or array.dtype != np.int64:
-        raise ValueError(f"refusals are {array.dtype} of shape {array.shape}, not rows of three")
-    return {int(client): Refusals(int(times), int(until)) for client, times, until in array}
 
 
 def read_rows(rows: Mapping[int, Mapping[str, np.ndarray]], first: ClientState) -> Known:

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from fedkl.core.errors import UserError
 from fedkl.core.own_code import explained, place_in, shortened
 from fedkl.learning.randomness import Purpose, key_for
-from fedkl.worlds.base import Continuous, SharedWorld, SoloWorld, Transition, World
+from fedkl.worlds.base import Continuous, Transition, World
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -46,9 +46,6 @@ def require_sound(config: Config) -> None:
         UserError: it does not.
     """
     world, clients = config.task.world, config.federation.clients
-    if isinstance(world, SharedWorld):
-        return
-    assert isinstance(world, World | SoloWorld)
     params = config.client_params
     for leaf in jax.tree.leaves(params):
         if np.shape(leaf)[:1] != (clients,):

@@ -14,7 +14,6 @@ from fedkl.core.text import digits
 from fedkl.drawing import Scene, check_target, grid, write_video
 from fedkl.server.loop import Federation
 from fedkl.server.recording import Episode
-from fedkl.worlds import SharedWorld
 
 _WIDTHS = {".mp4": 960, ".gif": 600}
 """Of a picture with several clients, in pixels."""
@@ -91,7 +90,7 @@ def chosen(wanted: Wanted, federation: Federation) -> list[int]:
         raise UserError(f"--client must be from 0 to {clients - 1}, not {wanted.client}")
     if wanted.clients is not None and not 1 <= wanted.clients <= clients:
         raise UserError(f"--clients must be from 1 to {clients}, not {wanted.clients}")
-    if wanted.clients is not None and isinstance(federation.config.world, SharedWorld):
+    if wanted.clients is not None and federation.config.world.is_shared:
         raise UserError("--clients is for clients with worlds of their own; these share one")
     if wanted.video is None:
         return []
@@ -116,7 +115,7 @@ def write(wanted: Wanted, federation: Federation, found: Mapping[int, Episode]) 
     """
     assert wanted.video is not None
     world = federation.config.world
-    shared = isinstance(world, SharedWorld)
+    shared = world.is_shared
     scenes = [
         Scene(
             episode.frames,

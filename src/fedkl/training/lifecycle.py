@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,35 +22,20 @@ from fedkl.server.records import Record
 from fedkl.simulators.spaces import Spaces
 from fedkl.training import plugin_consent, pretrained, spaces
 from fedkl.training.directory import RunDirectory
-from fedkl.training.metrics import MetricsLog, content_digest
+from fedkl.training.metrics import content_digest
 from fedkl.training.missing import require_checkpoints, say_lost_best, say_missing_best
 from fedkl.training.origin import Origin, decode, listed, refusal
 from fedkl.training.plugin_consent import of_run
-from fedkl.training.provenance import origin_of, versions
-from fedkl.training.records import require_sensible, training_seconds
+from fedkl.training.provenance import origin_of
+from fedkl.training.records import require_sensible
 from fedkl.training.restore import Trainable, restore
+from fedkl.training.summary import summary
 
 Warn = Callable[[str], None]
 Watch = Callable[[Record], None]
 
 IN_A_LINE = 1000
 """Clients whose returns are logged in a round's line; those of more go to a file beside the log."""
-_SUMMED = (
-    "round",
-    "return_mean",
-    "deterministic_return_mean",
-    "env_steps",
-    "bytes_down",
-    "bytes_up",
-    "bytes_down_regions",
-    "bytes_up_regions",
-    "guarded",
-    "rejected",
-    "note",
-    "seconds",
-)
-AGAIN_AND_AGAIN = 3
-"""Rejections of a client after which the summary names it."""
 
 
 def create(config: Config, path: Path, serve: Callable[[Path], None] | None = None) -> RunDirectory:
@@ -374,44 +358,3 @@ def _log(run: RunDirectory, record: Record, before: str) -> str:
         }
     run.metrics.append(line)
     return content_digest(before, line)
-
-
-def summary(log: MetricsLog, origin: Origin) -> dict[str, Any]:
-    """Summarise a finished run, and what it was made with.
-
-    Raises:
-        UserError: a record cannot be computed with.
-    """
-    records = log.read()
-    for record in records:
-        require_sensible(log, record, _SUMMED)
-    last = records[-1]
-    finite = [r for r in records if r["return_mean"] is not None]
-    best = max(finite, key=lambda r: r["return_mean"], default=last)
-    refused = Counter(entry["client"] for r in records for entry in r["rejected"])
-    return {
-        "rounds": last["round"],
-        "return_mean": last["return_mean"],
-        "deterministic_return_mean": last["deterministic_return_mean"],
-        "best_return_mean": best["return_mean"],
-        "best_round": best["round"],
-        "env_steps": last["env_steps"],
-        "bytes_down": sum(r["bytes_down"] for r in records),
-        "bytes_up": sum(r["bytes_up"] for r in records),
-        "bytes_down_regions": sum(r["bytes_down_regions"] for r in records),
-        "bytes_up_regions": sum(r["bytes_up_regions"] for r in records),
-        "guarded": sum(r["guarded"] for r in records),
-        "rejected": sum(refused.values()),
-        "refused_again_and_again": [
-            {"client": client, "times": times}
-            for client, times in refused.most_common()
-            if times >= AGAIN_AND_AGAIN
-        ],
-        "empty_rounds": sum(r["note"] is not None for r in records),
-        "stalled": False,
-        "seconds": sum(r["seconds"] for r in records),
-        "seconds_training": training_seconds(records),
-        "versions": versions(),
-        "history": origin.history,
-        "log": origin.log,
-    }

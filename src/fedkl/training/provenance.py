@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from fedkl.core.plugins import sha256_of
 from fedkl.io.arrays import to_arrays
 from fedkl.training.origin import Origin, settings_of
-from fedkl.worlds import SharedWorld
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -47,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def _params(config: Config) -> str:
-    if isinstance(config.world, SharedWorld):
+    if config.world.is_shared:
         return ""
     digest = hashlib.sha256()
     for name, array in to_arrays(config.client_params).items():

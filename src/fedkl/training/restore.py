@@ -9,8 +9,8 @@ import numpy as np
 
 from fedkl.config.config import Config
 from fedkl.core.errors import UserError
-from fedkl.server.loop import Snapshot
 from fedkl.server.records import Record
+from fedkl.server.state import Snapshot
 from fedkl.training.checkpoints import Saved, require_finite
 from fedkl.training.directory import RunDirectory
 from fedkl.training.origin import Origin, decode

@@ -57,24 +57,18 @@ _OF_SERVED = re.compile(
     r"|[0-9a-f]{32}(/\d{6,}\.safetensors)?))?)?"
 )
 """The contents of that folder: logs, and the state of clients on this machine."""
-
-
 _LOOKS = 3
 """At a run that changes while it is looked at."""
 
 
 class Finding(NamedTuple):
-    """Something that is wrong with a run, or with several and their plan.
-
-    Attributes:
-        what: what is wrong.
-        remedy: what can be done; empty if nothing is wrong, and it is only said.
-        passing: True if a process that writes leaves it so for a moment.
-    """
+    """Something that is wrong with a run, or with several and their plan."""
 
     what: str
     remedy: str
+    """What can be done; empty if nothing is wrong, and it is only said."""
     passing: bool = False
+    """True if a process that writes leaves it so for a moment."""
 
 
 def check(run: RunDirectory) -> list[Finding]:
@@ -149,17 +143,19 @@ def _names(run: RunDirectory) -> Iterator[Finding]:
     for path in sorted(run.path.iterdir()):
         inside = path.is_dir() and not path.is_symlink() and path.name in _FOLDERS
         for entry in (path, *(sorted(path.iterdir()) if inside else ())):
-            if entry.is_symlink():
-                yield Finding(f"{entry} is a symbolic link", "put what it leads to in its place")
-            elif files.is_temporary(entry.name):
-                yield Finding(
-                    f"{entry} was left by a write that was interrupted",
-                    "nothing: the next process that goes on with the run removes it",
-                    passing=True,
-                )
+            yield from _unwanted(entry, "the next process that goes on with the run removes it")
         if path.name not in _OURS and not files.is_temporary(path.name):
             yield Finding(f"{path} is not of a run", "move it elsewhere")
     yield from _served(run.path / _SERVED)
+
+
+def _unwanted(path: Path, remover: str) -> Iterator[Finding]:
+    """Find a link, or what an interrupted write has left, and say who removes it."""
+    if path.is_symlink():
+        yield Finding(f"{path} is a symbolic link", "put what it leads to in its place")
+    elif files.is_temporary(path.name):
+        what = f"{path} was left by a write that was interrupted"
+        yield Finding(what, f"nothing: {remover}", passing=True)
 
 
 def _served(folder: Path) -> Iterator[Finding]:
@@ -173,16 +169,11 @@ def _served(folder: Path) -> Iterator[Finding]:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue  # a client that is at work has removed it
-            if stat.S_ISLNK(mode):
-                yield Finding(f"{path} is a symbolic link", "put what it leads to in its place")
-            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
+            ordinary = (stat.S_ISLNK, stat.S_ISREG, stat.S_ISDIR, stat.S_ISSOCK)
+            if not any(kind(mode) for kind in ordinary):
                 yield Finding(f"{path} is not an ordinary file", "remove it")
-            elif files.is_temporary(name):
-                yield Finding(
-                    f"{path} was left by a write that was interrupted",
-                    "nothing: the client removes it when it writes again",
-                    passing=True,
-                )
+            elif unwanted := [*_unwanted(path, "the client removes it when it writes again")]:
+                yield from unwanted
             elif not _OF_SERVED.fullmatch(path.relative_to(folder).as_posix()):
                 yield Finding(
                     f"{path} is not of a run",
@@ -299,7 +290,7 @@ def _origin(
             f"checkpoint {file.path} was made with something else: {listed(changes)}",
             "put it back, or go on with `fedkl resume --accept-changes`",
         )
-    heads = {line.record.get("round"): line.content_digest for line in _whole_lines(run)}
+    heads = _heads(run)
     if origin.log and heads.get(file.round) != origin.log:
         yield Finding(
             f"{run.metrics.path} is not the log that {file.path.name} belongs to, or ends before "
@@ -316,6 +307,11 @@ def _whole_lines(run: RunDirectory) -> Iterator[Any]:
         return
 
 
+def _heads(run: RunDirectory) -> dict[Any, str]:
+    """The digest of the log as of each round."""
+    return {line.record.get("round"): line.content_digest for line in _whole_lines(run)}
+
+
 def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
     command = f"`fedkl resume {shlex.quote(str(run.path))}`"
     try:
@@ -323,7 +319,7 @@ def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
     except UserError as error:
         yield Finding(str(error), f"remove it; {command} writes it again")
         return
-    heads = {line.record.get("round"): line.content_digest for line in _whole_lines(run)}
+    heads = _heads(run)
     last = len(heads)
     if summary is None:
         if now is not None and last >= now.rounds:

@@ -15,7 +15,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt8
@@ -58,8 +57,47 @@ Renderer = Callable[[PyTree, int, float], UInt8[np.ndarray, "h w 3"]]
 """A function that draws a moment of an episode: its state, the steps and the rewards so far."""
 
 
-class Drawable(Named):
-    """A world that may have a renderer; most have none."""
+class AnyWorld(Named):
+    """What all worlds say: what is seen and done there, who is in it, and how it is drawn."""
+
+    summary: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def observation_size(self) -> int:
+        """The number of entries of an observation."""
+
+    @property
+    @abstractmethod
+    def actions(self) -> Continuous | Discrete:
+        """The action space."""
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int:
+        """Steps after which an episode is cut off."""
+
+    @property
+    def actuators(self) -> Box | Numbers:
+        """The action space of the environment that this world stands for, in which a trained policy
+        acts; by default the world's own."""
+        if isinstance(self.actions, Discrete):
+            return Numbers(self.actions.number)
+        return Box.unlimited(self.actions.size)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if its clients are agents of one simulation."""
+        return False
+
+    @property
+    def is_hosted(self) -> bool:
+        """True if a simulator on the host steps it, and not JAX."""
+        return False
+
+    @abstractmethod
+    def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
+        """Return the params of n clients, stacked along the first axis of every leaf."""
 
     @property
     def frames_per_second(self) -> float:
@@ -85,35 +123,8 @@ class Drawable(Named):
         Raises:
             UserError: it cannot be drawn, or not here.
         """
-        can = [name for name in WORLDS if WORLDS[name].renderer is not Drawable.renderer]
+        can = [name for name in WORLDS if WORLDS[name].renderer is not AnyWorld.renderer]
         raise UserError(f"the world {self.title} cannot be drawn; those that can: {', '.join(can)}")
-
-
-class Spaces(eqx.Module):
-    """Observation and action spaces of a world: class variables, settings, or properties."""
-
-    @property
-    @abstractmethod
-    def observation_size(self) -> int:
-        """The number of entries of an observation."""
-
-    @property
-    @abstractmethod
-    def actions(self) -> Continuous | Discrete:
-        """The action space."""
-
-    @property
-    @abstractmethod
-    def horizon(self) -> int:
-        """Steps after which an episode is cut off."""
-
-    @property
-    def actuators(self) -> Box | Numbers:
-        """The action space of the environment that this world stands for, in which a trained policy
-        acts; by default the world's own."""
-        if isinstance(self.actions, Discrete):
-            return Numbers(self.actions.number)
-        return Box.unlimited(self.actions.size)
 
 
 def require_spaces(world: AnyWorld) -> None:
@@ -135,7 +146,7 @@ def require_spaces(world: AnyWorld) -> None:
         )
 
 
-class World(Drawable, Spaces, HeterogeneousWorld):
+class World(AnyWorld, HeterogeneousWorld):
     """A family of worlds in JAX that share observations, actions and code.
 
     The dataclass fields are the world's settings (see `fedkl.setting`); they appear in a
@@ -144,7 +155,6 @@ class World(Drawable, Spaces, HeterogeneousWorld):
     truncation and is the trainer's business; a world only reports true terminations.
     """
 
-    summary: ClassVar[str]
     params: ClassVar[type] = dict
     """Makes a client's params of its parameters, which it takes by name."""
 
@@ -168,7 +178,6 @@ class World(Drawable, Spaces, HeterogeneousWorld):
         return identical(self.parameters, n, jnp.result_type(float))
 
     def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
-        """Return the params of n clients, stacked along the first axis of every leaf."""
         drawn = self.drawn(self.parameters, n, key, jnp.result_type(float))
         rows = self.default_rows(n) | drawn
         try:
@@ -189,14 +198,16 @@ class World(Drawable, Spaces, HeterogeneousWorld):
         """Return the state after `action`, with the reward for it."""
 
 
-class HostedWorld(Drawable, Spaces):
+class HostedWorld(AnyWorld):
     """A world whose simulator runs on the host, in processes of its own, which make it by a recipe.
 
     The dataclass fields are its settings. Derive from `SharedWorld` or `SoloWorld`, which say who
     is in a simulation.
     """
 
-    summary: ClassVar[str]
+    @property
+    def is_hosted(self) -> bool:
+        return True
 
     @property
     @abstractmethod
@@ -229,6 +240,14 @@ class SharedWorld(HostedWorld):
     def agents(self) -> int:
         """The number of clients in the simulation."""
 
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+    def clients(self, n: int, key: PRNGKeyArray) -> PyTree:
+        """Return no params: clients differ by their place alone."""
+        return {}
+
 
 class SoloWorld(HostedWorld, HeterogeneousWorld):
     """Every client has a simulation of its own, with one agent.
@@ -245,6 +264,3 @@ class SoloWorld(HostedWorld, HeterogeneousWorld):
         would make the simulator's process import it, too.
         """
         return self.drawn(self.parameters, n, key, np.float64)
-
-
-AnyWorld = World | HostedWorld

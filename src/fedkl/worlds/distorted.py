@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from fedkl.worlds import draws
-from fedkl.worlds.base import Continuous, Discrete, Renderer, SoloWorld, Transition, World
-from fedkl.worlds.heterogeneous import Differences
+from fedkl.worlds.base import AnyWorld, Continuous, Discrete, Renderer, Transition, World
+from fedkl.worlds.heterogeneous import Differences, HeterogeneousWorld
 
-_W = TypeVar("_W", bound=World | SoloWorld)
+_W = TypeVar("_W", bound=AnyWorld)
 
 
 class DistortedParams(NamedTuple):
@@ -136,8 +136,10 @@ class Distorted(World):
         return draw
 
 
-def distorted(world: World) -> World:
+def distorted(world: AnyWorld) -> AnyWorld:
     """Wrap a world as its table asks for, or return it as it is if it asks for nothing."""
+    if not isinstance(world, World):  # others have no distortions to ask for
+        return world
     own = {parameter.name for parameter in world.parameters}
     named = {
         parameter: draw
@@ -157,7 +159,9 @@ def without_table(world: _W) -> _W:
     """
     if isinstance(world, Distorted):
         return dataclasses.replace(world, world=without_table(world.world))
-    return dataclasses.replace(world, differences=Differences()) if world.differences else world
+    if isinstance(world, HeterogeneousWorld) and world.differences:
+        return dataclasses.replace(world, differences=Differences())
+    return world
 
 
 def _split(params: DistortedParams, key: PRNGKeyArray, number: int) -> Sequence[PRNGKeyArray]:

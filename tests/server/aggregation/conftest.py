@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedAvg
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Model, Task, Update, first_states
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.learning.statistics import Moments
 from fedkl.server.state import at_the_server

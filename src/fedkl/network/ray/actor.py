@@ -32,7 +32,6 @@ from fedkl.io import compilation
 from fedkl.io.files import explain_os_errors, write_atomically
 from fedkl.io.user_folders import cache_folder
 from fedkl.network.ray.nodes import require_versions
-from fedkl.worlds.base import SharedWorld
 
 _LAPACK = "OPENBLAS_NUM_THREADS"
 
@@ -223,7 +222,7 @@ class ClientsActor:
         config = from_mapping(setup.mapping | {"plugins": plugins}, setup.pretrained)
         task = config.task
         self._site: Site | InSharedWorld
-        if isinstance(config.world, SharedWorld):
+        if config.world.is_shared:
             self._site = InSharedWorld(task, config.first_states[1], setup.at_once)
         else:
             self._site = Site(config.task, config.client_params, config.federation.pools_data)

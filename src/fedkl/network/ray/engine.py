@@ -15,7 +15,6 @@ from fedkl.network.ray.actor import ActorSetup, JaxSettings, Part, SharedPart, r
 from fedkl.network.ray.actor_pool import ActorPool, Batch, PoolSize
 from fedkl.server.setup import trained_at_once
 from fedkl.training.provenance import versions
-from fedkl.worlds.base import SharedWorld, SoloWorld
 
 if TYPE_CHECKING:
     from fedkl.config.config import Config
@@ -45,8 +44,8 @@ class Ray(Rows):
         """
         super().__init__(config.first_states[1])
         self._task = config.task
-        self._shared = isinstance(config.world, SharedWorld)
-        self._hosted = isinstance(config.world, SharedWorld | SoloWorld)
+        self._shared = config.world.is_shared
+        self._hosted = config.world.is_hosted
         self._at_once = trained_at_once(config, on_cpu=True)
         plugins, here = read_plugins(config.plugins), JaxSettings.current()
         mapping, taken = config.mapping(), config.pretrained

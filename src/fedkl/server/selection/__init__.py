@@ -1,6 +1,13 @@
 """Selection of the clients of a round, one short file for each way to choose."""
 
-from fedkl.server.selection.base import SELECTORS, Pool, Selector, register_selector
+from fedkl.server.selection.base import (
+    SELECTORS,
+    Pool,
+    Selector,
+    observe,
+    register_selector,
+    select,
+)
 from fedkl.server.selection.selectors import Alignment, Potential, RoundRobin, Uniform, Weighted
 
 __all__ = [
@@ -12,5 +19,7 @@ __all__ = [
     "Selector",
     "Uniform",
     "Weighted",
+    "observe",
     "register_selector",
+    "select",
 ]

@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
+from fedkl.core.errors import UserError
 from fedkl.core.registry import Registry
 from fedkl.heterogeneity.level import Level
+from fedkl.io.arrays import mismatch, to_arrays
 
 SELECTORS = Registry("selector", "Selector")
 register_selector = SELECTORS.register
@@ -86,3 +88,46 @@ class Selector(eqx.Module, Generic[S]):
                 `kl_local`, `train_return` and so on).
         """
         return state
+
+
+def select(selector: Selector[S], state: S, round: int, pool: Pool) -> list[int]:
+    """Select the clients of a round, in ascending order.
+
+    Raises:
+        UserError: the selector names some that there are not, one twice, or none.
+    """
+    selected = selector(state, round, pool)
+    known = all(0 <= client < pool.clients for client in selected)
+    if not known or len({*selected}) != len(selected) or not selected:
+        raise UserError(
+            f"selection.name = {selector.name} must select different clients from 0 to "
+            f"{pool.clients - 1}, not {selected}"
+        )
+    return sorted(selected)
+
+
+def observe(
+    selector: Selector[S],
+    before: S,
+    round: int,
+    selected: Sequence[int],
+    rows: Sequence[Mapping[str, Any]],
+) -> S:
+    """Return a selector's state after a round.
+
+    Args:
+        selector: of the config.
+        before: its state before the round.
+        round: its number.
+        selected: who was asked.
+        rows: of the accepted clients, in the record of the round.
+
+    Raises:
+        UserError: it is not of the structure that it was made with.
+    """
+    after = selector.observe(before, round, selected, {row["client"]: row for row in rows})
+    if problem := mismatch(to_arrays({"state": before}), to_arrays({"state": after})):
+        raise UserError(
+            f"selection.name = {selector.name} must keep its state as it was made: {problem}"
+        )
+    return after

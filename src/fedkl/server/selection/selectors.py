@@ -109,7 +109,7 @@ Values = Float[np.ndarray, " n"]
 """The measurement of each client; NaN of those that are no candidates, or had their turn."""
 
 
-class Measured(Selector[Values]):
+class MeasuringSelector(Selector[Values]):
     """Measures some candidates every few rounds, and takes those with the largest values first.
 
     Nobody is selected twice on one measurement: what a client's training can do for the others
@@ -184,7 +184,7 @@ def _shuffled(round: int, pool: Pool) -> np.ndarray:
 
 
 @register_selector
-class Potential(Measured):
+class Potential(MeasuringSelector):
     """By the paper's G: the agent's own potential minus its level of heterogeneity."""
 
     name: ClassVar[str] = "potential"
@@ -193,7 +193,7 @@ class Potential(Measured):
 
 
 @register_selector
-class Alignment(Measured):
+class Alignment(MeasuringSelector):
     """By what a small step of the agent would do for everybody."""
 
     name: ClassVar[str] = "alignment"

@@ -4,7 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from fedkl.clients import round as module
+from fedkl.clients import paper_learner
+from fedkl.clients.records import Start
+from fedkl.clients.round import local_round
+from fedkl.clients.sources import Traced
 from fedkl.learning.diagnostics import DIAGNOSTICS
 from fedkl.worlds import PointTarget
 
@@ -18,16 +21,16 @@ def _always_quick():
 
 def test_a_round_has_the_same_bits_without_diagnostics(monkeypatch, point, start):
     task = point()
-    begun = module.Start(*start(task), KEY)
+    begun = Start(*start(task), KEY)
     params = jax.tree.map(lambda x: x[0], PointTarget().clients(1, KEY))
-    source = module.Traced(task.world, params)
+    source = Traced(task.world, params)
 
     def outcome():
         # A function of its own, which nothing compiled before is taken for.
-        return jax.jit(lambda *given: module.local_round(*given))(task, begun, source)
+        return jax.jit(lambda *given: local_round(*given))(task, begun, source)
 
     told, kept = outcome()
-    monkeypatch.setattr(module, "diagnose", lambda *_: {})
+    monkeypatch.setattr(paper_learner, "diagnose", lambda *_: {})
     silent, alike = outcome()
     assert set(told.metrics) - set(silent.metrics) == set(DIAGNOSTICS)
     rest = {name: told.metrics[name] for name in silent.metrics}

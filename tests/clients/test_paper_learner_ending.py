@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import Algorithm, FedKL, FedKLAnchored, Scaffold
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import PolicyOptimisation, iteration_keys, message_after
+from fedkl.clients.round import iteration_keys, message_after
 from fedkl.clients.sources import Traced
 from fedkl.learning.settings import PERSONAL, CriticSettings
 from fedkl.learning.statistics import Moments

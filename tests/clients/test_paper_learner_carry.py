@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import FedAvg, FedKLAnchored, FedProx
+from fedkl.clients.paper_learner import PolicyOptimisation, iteration_stats
 from fedkl.clients.records import Start, Task
-from fedkl.clients.round import (
-    PolicyOptimisation,
-    global_behaviour,
-    iteration_keys,
-    iteration_stats,
-    policy_of,
-)
+from fedkl.clients.round import global_behaviour, iteration_keys, policy_of
 from fedkl.learning.settings import ALL, PERSONAL, CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import Chain, PointTarget

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedkl.algorithms import Algorithm, Coefficient
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Task
-from fedkl.clients.round import PolicyOptimisation
 from fedkl.learning.settings import CriticSettings
 from fedkl.learning.statistics import Moments
 from fedkl.worlds import PointTarget
