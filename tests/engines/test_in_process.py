@@ -11,11 +11,11 @@ from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, Job
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 
-COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
+COMMON = key_data_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
 
 
 def same_bits(a, b):
@@ -27,7 +27,7 @@ def key_of(client):
 
 
 def jobs_of(clients, **more):
-    return [Job(client, words_of(key_of(client)), **more) for client in clients]
+    return [Job(client, key_data_of(key_of(client)), **more) for client in clients]
 
 
 def train(federation, jobs):

@@ -192,11 +192,11 @@ def _plot(options: argparse.Namespace, chosen: Config, words: dict[str, np.ndarr
         field = Field(what, low, high, REACH)
     clients = counted(chosen.federation.clients, "client")
     title = f"{chosen.preset or chosen.world.title}: {clients}, seed "
-    known = {word.name: word.nominal for word in _vocabulary(chosen)}
+    known = {word.name: word.nominal for word in _parameters(chosen)}
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
 
 
-def _vocabulary(chosen: Config) -> tuple[Any, ...]:
+def _parameters(chosen: Config) -> tuple[Any, ...]:
     from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
     world = chosen.world
@@ -209,7 +209,7 @@ def _nominal(chosen: Config) -> dict[str, float]:
 
     from fedkl.training.directory import columns
 
-    nominal = {w.name: np.asarray(w.nominal, np.float64)[None] for w in _vocabulary(chosen)}
+    nominal = {w.name: np.asarray(w.nominal, np.float64)[None] for w in _parameters(chosen)}
     return {name: float(column[0]) for name, column in columns(nominal).items()}
 
 
@@ -235,7 +235,7 @@ def _given(chosen: Config) -> dict[str, str]:
 def _others(chosen: Config, words: dict[str, np.ndarray]) -> list[str]:
     """List the words of the world that clients do not differ in."""
     taken = words.keys() | set(_given(chosen).values())
-    return [word.name for word in _vocabulary(chosen) if word.name not in taken]
+    return [word.name for word in _parameters(chosen) if word.name not in taken]
 
 
 def _width() -> int:

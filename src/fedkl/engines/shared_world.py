@@ -23,7 +23,7 @@ from fedkl.clients.round import finish, global_behaviour, iteration_keys
 from fedkl.clients.sources import Recording, lengths_for, recording, trajectories
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.core.processes import cores
-from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
+from fedkl.engines.base import Failure, Job, KeyData, Report, Rows, parts_of
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import Array
 from fedkl.learning.trajectories import Trajectories, columns_for
@@ -46,8 +46,8 @@ class _Begun(NamedTuple):
 
     carry: PyTree
     actor: Actor
-    run_words: UInt32[Array, "i w"]
-    """The words of every iteration's key for acting."""
+    run_keys: UInt32[Array, "i w"]
+    """Every iteration's key for acting, as plain numbers."""
 
 
 class _Step(NamedTuple):
@@ -160,7 +160,7 @@ class InSharedWorld(Rows):
         self._fitting = ThreadPoolExecutor(max(1, len(cores()) - 1))
 
     def run(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Yield every asked client's answer; all clients act in the same episodes."""
         (seed,) = seeds_of(key)
@@ -301,13 +301,13 @@ class Group:
         begun: _Begun = _begin_all(task, self._start)
         self._carry = begun.carry
         self._actor = begun.actor
-        self._run_words = np.asarray(begun.run_words)
+        self._run_keys = np.asarray(begun.run_keys)
         self._batch: Any = None
         self._metrics: list[Metrics] = []
 
     def actors(self, i: int, column: int) -> dict[int, Actor]:
         """Return the clients' behaviour in a column of an iteration."""
-        seeds = [[seed.fold(column)] for seed in seeds_of(self._run_words[:, i])]
+        seeds = [[seed.fold(column)] for seed in seeds_of(self._run_keys[:, i])]
         return dict(zip(self._numbers, actors(self._actor, seeds), strict=True))
 
     def improve(self, i: int, columns: list[Columns], after: Future[None] | None) -> None:

@@ -66,7 +66,7 @@ class Finding(NamedTuple):
 
     what: str
     remedy: str
-    """What can be done; empty if nothing is wrong, and it is only said."""
+    """The thing to do; empty if nothing is wrong, and it is only said."""
     passing: bool = False
     """True if a process that writes leaves it so for a moment."""
 
