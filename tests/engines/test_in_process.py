@@ -140,7 +140,7 @@ def test_a_job_with_a_model_of_its_own_starts_from_it(tiny):
     assert not same_bits(answers[1], alone(config, 1)[0])
 
 
-def test_states_that_were_saved_are_gone_on_from(tiny):
+def test_states_that_were_saved_are_resumed_from(tiny):
     config = tiny("scaffold", federation__critic="local")
     first = Federation(config)
     train(first, jobs_of([0, 1]))

@@ -160,7 +160,7 @@ def test_all_rewards_times_a_number_are_all_vectors_times_it(walk):
     same(jax.tree.map(lambda x: -4 * x, work.measured(acts, data)), more, rtol=1e-6)
 
 
-def test_an_episode_that_the_world_cut_off_goes_on_with_what_was_seen_after_it(walk):
+def test_an_episode_that_the_world_cut_off_is_bootstrapped_from_what_was_seen_after_it(walk):
     """A cut after the first step, as if that were all: nothing later may be looked at."""
     work, acts, data = walk
     first = jnp.zeros_like(data.mask).at[0].set(True)
