@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, PyTree, UInt32
 
 from fedkl.clients.behaviour import actors, seeds_of
 from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Trained
-from fedkl.clients.round import finish, global_behaviour, iteration_keys
+from fedkl.clients.round import finish, global_behaviour, iteration_keys, learner_part
 from fedkl.clients.sources import Recording, lengths_for, recording, trajectories
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.core.processes import cores
@@ -78,16 +78,6 @@ def _improve(
     return _Step(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
 
 
-def _clean(task: Task, data: Trajectories) -> Any:
-    return task.learner.clean(task, data)
-
-
-def _fit_critic(
-    task: Task, start: Start, carry: PyTree, batch: Any, index: Int[Array, ""]
-) -> PyTree:
-    return task.learner.fit_critic(task, start, carry, batch, index)
-
-
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
     return global_behaviour(task, model, client, deterministic).actor()
 
@@ -125,9 +115,9 @@ def _jitted(function: Callable[..., T], *axes: int | Start | None) -> Callable[.
 # One call for each part: while other threads keep the cores busy, every call waits its turn.
 _EACH = Start(None, 0, 0)  # type: ignore[arg-type]  # which axis of each is the client's
 _begin_all = _jitted(_begin, None, _EACH)
-_clean_all = _jitted(_clean, None, 0)
+_clean_all = _jitted(learner_part("clean"), None, 0)
 _improve_all = _jitted(_improve, None, _EACH, 0, 0, 0, None)
-_fit_all = _jitted(_fit_critic, None, _EACH, 0, 0, None)
+_fit_all = _jitted(learner_part("fit_critic"), None, _EACH, 0, 0, None)
 _finish_all = _jitted(finish, None, _EACH, 0, 0)
 _follow_all = jax.jit(
     jax.vmap(_follow, in_axes=(None, None, 0, None)), static_argnames="deterministic"
