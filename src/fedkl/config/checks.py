@@ -57,7 +57,7 @@ def check(config: Config) -> None:
             "time left takes the time limit for the end"
         )
     if isinstance(config.world, HeterogeneousWorld) and config.world.differences:
-        config.clients()  # the words of each client must go together
+        config.clients()  # the parameters of each client must go together
     config.learner.check(config.algorithm, config.federation.sharing())
     if config.federation.personal == ALL:
         _check_alone(config)
