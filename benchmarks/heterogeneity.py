@@ -22,7 +22,7 @@ from fedkl.clients.work import Train
 from fedkl.config.config import Config, parse_assignment
 from fedkl.engines import Engine, Job
 from fedkl.heterogeneity import HeterogeneitySettings, Level, Measure, level
-from fedkl.learning.randomness import Purpose, words_for
+from fedkl.learning.randomness import Purpose, key_data_for
 from fedkl.learning.trajectories import Trajectories
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
@@ -222,7 +222,7 @@ class Clients:
     def ask(self, work: Any, clients: int, seed: int) -> dict[int, Any]:
         """What so many clients answer."""
         numbers = np.asarray([[seed, client] for client in range(clients)])
-        words = words_for(self.config.seed, Purpose.EVALUATION, numbers)
+        words = key_data_for(self.config.seed, Purpose.EVALUATION, numbers)
         jobs = [Job(client, word) for client, word in enumerate(words)]
         return dict(self.engine.run(work, self.model, jobs, words[0]))
 

@@ -235,7 +235,7 @@ def test_a_comparison_on_ray_is_byte_for_byte_that_of_jobs_though_workers_are_ki
 
 
 @pytest.mark.slow
-def test_a_comparison_that_was_interrupted_on_ray_goes_on_without(tmp_path):
+def test_a_comparison_that_was_interrupted_on_ray_is_resumed_without(tmp_path):
     several = [*COMPARE[:6], "1", "--rounds", "60", "--set", *TINY]
     here, there = tmp_path / "here", tmp_path / "there"
     finished(*several, "--jobs", "2", "--run", here)
@@ -305,7 +305,7 @@ def test_a_standing_cluster_is_joined_with_its_token_and_stays(standing, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_run_with_the_engine_ray_goes_on_without_and_the_other_way_round(tmp_path):
+def test_a_run_with_the_engine_ray_is_resumed_without_and_the_other_way_round(tmp_path):
     here, first, second = (tmp_path / name for name in ("here", "first", "second"))
     finished(*TRAIN, "--run", here)
     out, err = finished(*TRAIN, "--engine", "ray", "--actors", "1", "--run", tmp_path / "there")

@@ -399,7 +399,7 @@ def test_what_flower_keeps_is_not_kept_elsewhere(tmp_path, capsys, name):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by /proc")
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_federation_that_is_ended_leaves_nothing_and_goes_on(tmp_path, child, by):
+def test_a_federation_that_is_ended_leaves_nothing_and_is_resumed(tmp_path, child, by):
     run = tmp_path / "run"
     fedkl = [sys.executable, "-m", "fedkl"]
     first = child(

@@ -13,7 +13,7 @@ TINY = [
 ]  # fmt: skip
 
 
-def test_whoever_asks_for_what_is_done_already_is_told_so(tmp_path, capsys):
+def test_a_run_that_is_done_already_says_so(tmp_path, capsys):
     path = tmp_path / "run"
     lifecycle.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
     assert call(capsys, "resume", path, "--until", 2)[0] == 0
@@ -37,7 +37,7 @@ def test_a_run_in_another_world_than_its_presets_says_so(tmp_path, capsys):
     assert out.splitlines()[-1].startswith("probe-bandit from probe-point fedkl seed 0: stopped")
 
 
-def test_a_run_can_be_stopped_after_a_round_and_gone_on_with(tmp_path, capsys):
+def test_a_run_can_be_stopped_after_a_round_and_resumed(tmp_path, capsys):
     path = tmp_path / "run"
     lifecycle.create(config.preset("probe-point", set={"federation.rounds": 3}), path)
     code, out, _ = call(capsys, "resume", path, "--until", 2)

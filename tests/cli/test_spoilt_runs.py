@@ -43,7 +43,7 @@ def test_a_run_whose_config_lacks_its_rounds_has_as_many_as_by_default(capsys, r
     assert "probe-point fedkl seed 0: " in out
 
 
-def test_a_run_whose_config_lacks_its_preset_still_says_what_it_came_to(capsys, run):
+def test_a_run_whose_config_lacks_its_preset_still_says_its_result(capsys, run):
     spoil(run, r'^preset = "probe-point"\n', "")
     code, out, _ = call(capsys, "resume", run, "--accept-changes")
     assert code == 0

@@ -73,7 +73,7 @@ def test_verify_fails_when_the_documentation_is_contradicted(capsys, monkeypatch
     assert "corollary-1" in err
 
 
-def test_iterate_prints_rounds_and_what_they_came_to(capsys):
+def test_iterate_prints_rounds_and_their_result(capsys):
     code, out, _ = call(capsys, "iterate", "--heterogeneity", "P", "--rounds", 30, "--states", 4)
     assert code == 0
     lines = out.splitlines()

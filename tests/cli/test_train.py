@@ -83,7 +83,7 @@ def test_a_report_of_a_run_is_a_page(trained, capsys):
     assert str(path / "report.html") in out.replace("\n", "")
 
 
-def test_resuming_a_finished_run_says_what_it_came_to(trained, capsys):
+def test_resuming_a_finished_run_says_its_result(trained, capsys):
     path, result = trained
     code, out, _ = call(capsys, "resume", path)
     assert code == 0
@@ -263,7 +263,7 @@ def test_closed_output_is_no_error(trained):
         assert "Traceback" not in result.stderr
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_run_can(tmp_path, child):
+def test_ctrl_c_says_how_to_resume_and_the_run_can_be(tmp_path, child):
     path = tmp_path / "run"
     process = child("-m", "fedkl", "train", "probe-point", "--rounds", 5000, "--run", path, *TINY)
     log = path / "metrics.jsonl"

@@ -169,7 +169,9 @@ def test_what_is_local_is_kept_and_not_sent(local_outcome):
     assert not np.array_equal(after.critic.critic.weights[0], before.critic.critic.weights[0])
 
 
-def test_a_local_critics_optimiser_goes_on_from_round_to_round(train, start, params, local_outcome):
+def test_a_local_critics_optimiser_keeps_its_state_from_round_to_round(
+    train, start, params, local_outcome
+):
     """A batch and the one replayed are 2 * 64 samples: 30 epochs of 4 minibatches."""
     task = authors()
     after = local_outcome[1][1]
@@ -200,7 +202,7 @@ def test_the_critic_learns_from_the_previous_batch_as_well(train, start, params)
     assert value_of_one == pytest.approx(first / alone, rel=0.1)
 
 
-def test_the_policys_optimiser_goes_on_from_iteration_to_iteration(train, start, params):
+def test_the_policys_optimiser_keeps_its_state_from_iteration_to_iteration(train, start, params):
     """A fresh Adam's one step an iteration would be of length 1, in learning rates."""
     task = authors(learning_rate=0.01)
     model, client = start(task, **LOCAL)
@@ -212,7 +214,7 @@ def test_the_policys_optimiser_goes_on_from_iteration_to_iteration(train, start,
 # Coefficients.
 
 
-def test_kept_coefficients_go_on_from_the_clients_own(train, start, point, params):
+def test_kept_coefficients_start_from_the_clients_own(train, start, point, params):
     """The reported divergences say, iteration by iteration, what must become of them."""
     task = point(learning_rate=0.1, d_local=0.01, d_global=0.1)
     model, client = start(task)

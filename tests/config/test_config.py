@@ -255,7 +255,7 @@ def test_there_must_be_something_personal_and_something_shared_to_train(settings
         fedkl.preset("demo", set=settings)
 
 
-def test_a_policy_of_one_layer_cannot_stay_at_home_as_a_whole():
+def test_a_policy_of_one_layer_cannot_be_personal_as_a_whole():
     settings = {"federation.personal": "last-layer", "learner.hidden": []}
     with pytest.raises(fedkl.UserError, match=r"^federation\.personal must not be last-layer"):
         fedkl.preset("probe-point", set=settings)

@@ -138,7 +138,7 @@ def test_a_missing_file_is_named():
         fedkl.preset("gone.toml")
 
 
-def test_the_directory_of_a_run_is_no_preset_and_how_to_go_on_is_said(tmp_path):
+def test_the_directory_of_a_run_is_no_preset_and_how_to_resume_is_said(tmp_path):
     (tmp_path / "config.toml").touch()
     with pytest.raises(fedkl.UserError) as error:
         presets.layers(str(tmp_path))

@@ -115,7 +115,7 @@ def outputs_of(content):
 
 
 @NOTEBOOKS
-def test_a_notebook_shows_what_its_cells_came_to(name):
+def test_a_notebook_shows_the_results_of_its_cells(name):
     content = json.loads((ROOT / f"docs/notebooks/{name}.ipynb").read_text("utf-8"))
     cells = outputs_of(content)
     assert sum(not outputs for outputs in cells) <= 1  # one trains for the picture after it

@@ -46,7 +46,7 @@ def test_many_scenes_are_drawn_smaller():
     assert bottom - top == right - left == 287  # (600 - 8) / 2 - 8, less 1
 
 
-def test_whoever_has_ended_stays_until_the_last_has_too():
+def test_an_agent_that_has_ended_stays_until_the_last_has_too():
     frames = list(grid([scene(COLOURS[0], 1), scene(COLOURS[1], 3)], "heading", [], 400))
     assert len(frames) == 3
     assert all(set(places(frame)) == set(COLOURS[:2]) for frame in frames)

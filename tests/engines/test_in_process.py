@@ -11,11 +11,11 @@ from fedkl.clients.round import local_round
 from fedkl.clients.sources import Traced
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.engines import Failure, Job
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 
-COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
+COMMON = key_data_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
 
 
 def same_bits(a, b):
@@ -27,7 +27,7 @@ def key_of(client):
 
 
 def jobs_of(clients, **more):
-    return [Job(client, words_of(key_of(client)), **more) for client in clients]
+    return [Job(client, key_data_of(key_of(client)), **more) for client in clients]
 
 
 def train(federation, jobs):
@@ -140,7 +140,7 @@ def test_a_job_with_a_model_of_its_own_starts_from_it(tiny):
     assert not same_bits(answers[1], alone(config, 1)[0])
 
 
-def test_states_that_were_saved_are_gone_on_from(tiny):
+def test_states_that_were_saved_are_resumed_from(tiny):
     config = tiny("scaffold", federation__critic="local")
     first = Federation(config)
     train(first, jobs_of([0, 1]))

@@ -12,13 +12,13 @@ from toy_worlds import Points
 
 from fedkl.clients.work import Train
 from fedkl.engines import Job
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 from fedkl.simulators.base import SimulatorError
 
 pytestmark = pytest.mark.usefixtures("toys", "quick_compilation")
-COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
+COMMON = key_data_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def same_bits(a, b):
 
 def train(federation, clients):
     """A round of these clients alone, whoever would be selected."""
-    jobs = [Job(c, words_of(key_for(0, Purpose.TRAINING, 0, c, 0))) for c in clients]
+    jobs = [Job(c, key_data_of(key_for(0, Purpose.TRAINING, 0, c, 0))) for c in clients]
     model = broadcast(federation.state.model)
     return dict(federation.engine.run(Train(), model, jobs, COMMON))
 

@@ -20,7 +20,7 @@ from fedkl.clients.upload import Clip, UploadChain
 from fedkl.clients.work import Evaluate, RecordEpisode, Train
 from fedkl.core.errors import UserError
 from fedkl.engines import Failure, InSharedWorld, Job
-from fedkl.learning.randomness import words_of
+from fedkl.learning.randomness import key_data_of
 from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.simulators.actors import Actors
 from fedkl.simulators.base import Recipe
@@ -30,7 +30,7 @@ from fedkl.worlds.probes import PointParams
 
 pytestmark = pytest.mark.usefixtures("toys", "quick_compilation")
 KEY = jax.random.key(3)
-COMMON = words_of(KEY)
+COMMON = key_data_of(KEY)
 
 
 class Points(SharedWorld):
@@ -120,7 +120,7 @@ class Bench:
 
     def ask(self, work, clients, **more):
         """The answers of some clients, in the order in which they were asked."""
-        jobs = [Job(c, words_of(jax.random.fold_in(KEY, c)), **more) for c in clients]
+        jobs = [Job(c, key_data_of(jax.random.fold_in(KEY, c)), **more) for c in clients]
         answers = dict(self.engine.run(work, self.model, jobs, COMMON))
         return [answers[client] for client in clients]
 
@@ -410,7 +410,7 @@ def test_a_job_with_a_model_of_its_own_starts_from_it(bench):
         lambda m: m.policy.network.biases[-1], here.model, np.full(1, 0.3, np.float32)
     )
     jobs = [
-        Job(c, words_of(jax.random.fold_in(KEY, c)), model=moved if c == 1 else None)
+        Job(c, key_data_of(jax.random.fold_in(KEY, c)), model=moved if c == 1 else None)
         for c in here.clients
     ]
     answers = dict(here.engine.run(Train(), here.model, jobs, COMMON))

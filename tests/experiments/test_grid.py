@@ -3,12 +3,12 @@
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.experiments.grid import describe, parse_grids, parse_values
+from fedkl.experiments.grid import candidates_of, describe, parse_axes, parse_values
 
 
 def test_lists_of_one_grid_move_together_and_grids_are_multiplied():
     grids = [["a.x=1,2"], ["b.y=sgd,adam", "b.z=0.1,0.2"]]
-    assert parse_grids(grids, ()) == [
+    assert candidates_of(parse_axes(grids, "--grid"), ()) == [
         {"a.x": 1, "b.y": "sgd", "b.z": 0.1},
         {"a.x": 1, "b.y": "adam", "b.z": 0.2},
         {"a.x": 2, "b.y": "sgd", "b.z": 0.1},
@@ -17,7 +17,7 @@ def test_lists_of_one_grid_move_together_and_grids_are_multiplied():
 
 
 def test_one_candidate_is_a_grid():
-    assert parse_grids([["a.x=1"]], ()) == [{"a.x": 1}]
+    assert candidates_of(parse_axes([["a.x=1"]], "--grid"), ()) == [{"a.x": 1}]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_values_are_split_at_commas_outside_of_brackets_and_quotes(text, values)
 )
 def test_a_wrong_grid_is_answered_with_a_sentence(grids, sentence):
     with pytest.raises(UserError, match=sentence):
-        parse_grids(grids, {"a.set"})
+        candidates_of(parse_axes(grids, "--grid"), {"a.set"})
 
 
 def test_a_candidate_is_described_as_it_would_be_typed():

@@ -37,7 +37,7 @@ def lines_of(console):
     return console.file.getvalue().splitlines()
 
 
-def test_the_bar_counts_the_rounds_of_all_runs_and_shows_those_that_go_on(runs):
+def test_the_bar_counts_the_rounds_of_all_runs_and_shows_those_that_train(runs):
     screen = Console(file=io.StringIO(), width=100, force_terminal=True)
 
     def resume(train):

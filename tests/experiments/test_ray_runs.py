@@ -118,7 +118,7 @@ def test_a_lost_worker_costs_the_round_that_it_was_in(config, here, tmp_path):
     assert_same(here, run.path)
 
 
-def test_what_was_begun_on_a_cluster_goes_on_without_and_the_other_way_round(
+def test_what_was_begun_on_a_cluster_is_resumed_without_and_the_other_way_round(
     config, here, tmp_path
 ):
     first, second = (lifecycle.create(config, tmp_path / name) for name in ("first", "second"))
@@ -151,7 +151,7 @@ def test_workers_that_are_lost_in_the_same_round_again_and_again_end_the_run(con
     assert run.metrics.read() == []
 
 
-def test_a_run_that_stalls_ends_as_it_would_here_and_can_go_on(tiny, tmp_path, monkeypatch):
+def test_a_run_that_stalls_ends_as_it_would_here_and_can_be_resumed(tiny, tmp_path, monkeypatch):
     config = tiny(federation__rounds=4, federation__max_empty_rounds=2)
     run = lifecycle.create(config, tmp_path / "there")
     with monkeypatch.context() as broken:

@@ -17,7 +17,7 @@ from fedkl.clients.sources import Traced
 from fedkl.clients.work import Work
 from fedkl.engines import Job
 from fedkl.heterogeneity import HeterogeneitySettings, Measure, level
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
@@ -160,7 +160,7 @@ def test_all_rewards_times_a_number_are_all_vectors_times_it(walk):
     same(jax.tree.map(lambda x: -4 * x, work.measured(acts, data)), more, rtol=1e-6)
 
 
-def test_an_episode_that_the_world_cut_off_goes_on_with_what_was_seen_after_it(walk):
+def test_an_episode_that_the_world_cut_off_is_bootstrapped_from_what_was_seen_after_it(walk):
     """A cut after the first step, as if that were all: nothing later may be looked at."""
     work, acts, data = walk
     first = jnp.zeros_like(data.mask).at[0].set(True)
@@ -215,8 +215,11 @@ def test_a_simulator_on_the_host_is_measured_like_a_traced_world(tiny):
     found = []
     for world in (Points(spread=1.0), PointTarget(spread=1.0)):
         with Federation(replace(tiny(federation__clients=2), world=world)) as federation:
-            model, common = broadcast(federation.state.model), words_of(key_for(0, Purpose.WORLDS))
-            jobs = [Job(c, words_of(key_for(0, Purpose.EVALUATION, c))) for c in (0, 1)]
+            model, common = (
+                broadcast(federation.state.model),
+                key_data_of(key_for(0, Purpose.WORLDS)),
+            )
+            jobs = [Job(c, key_data_of(key_for(0, Purpose.EVALUATION, c))) for c in (0, 1)]
             answers = dict(federation.engine.run(work, model, jobs, common))
             found.append(level(answers))
             assert not federation.engine.save()

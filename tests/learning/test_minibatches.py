@@ -65,7 +65,7 @@ def test_descending_agrees_with_a_plain_loop():
     assert float(end) == pytest.approx(w)
 
 
-def test_the_optimisers_state_goes_on():
+def test_the_optimisers_state_is_kept():
     adam = optax.adam(0.1)
     _, state = descend(
         lambda w, b, _: w - b, adam, jnp.ones(2), adam.init(jnp.ones(2)), jnp.ones(3)

@@ -16,7 +16,7 @@ from fedkl.clients.work import Evaluate, Train
 from fedkl.core.plugins import load_plugin
 from fedkl.core.text import redact_paths
 from fedkl.engines import Failure, Job
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.network import client as client_module
 from fedkl.network import messages
 from fedkl.network.client import NetworkClient, RefusalError
@@ -71,7 +71,7 @@ class Long(PointTarget):
     name: ClassVar[str] = "long-robot"
     horizon: ClassVar[int] = 5
 """
-WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
+WORDS = key_data_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
 NONCE = "0" * 32
 SIZES = {"observation_size": 1, "action_size": 1, "horizon": 1}
 

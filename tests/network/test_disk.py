@@ -47,7 +47,7 @@ def test_the_first_state_is_fresh(states, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_state_is_gone_on_from_by_its_round(states, tmp_path):
+def test_a_state_is_resumed_from_by_its_round(states, tmp_path):
     states.write(1, 0, 10, state(11))
     states.write(3, 1, 11, state(13))
     again = States(tmp_path, NAME, state(0))

@@ -74,7 +74,7 @@ def test_a_key_that_was_moved_to_its_client_is_not_made_again(folder):
 
 
 @pytest.mark.parametrize("keep", [["ca.key"], ["ca.key", "ca.crt"], ["ca.key", "server.key"], []])
-def test_what_an_interrupted_call_left_is_gone_on_with(folder, keep):
+def test_what_an_interrupted_call_left_is_resumed(folder, keep):
     before = contents(folder)
     for name in before:
         if name not in keep:

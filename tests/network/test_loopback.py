@@ -217,7 +217,7 @@ def test_an_evaluation_says_why_a_client_gave_no_return(tiny, over):
     assert np.isnan(returns[client]).all()
 
 
-def test_a_state_whose_update_was_rejected_is_not_gone_on_from(tiny, over, tmp_path):
+def test_a_state_whose_update_was_rejected_is_not_resumed_from(tiny, over, tmp_path):
     config = tiny("scaffold", federation__rounds=6, federation__retries=0, **LOCAL)
     culprit = next(iter(over(config)[0]))["selected"][0]
 

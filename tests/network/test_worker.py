@@ -15,7 +15,7 @@ from waiting import PATIENCE, until
 from fedkl.clients.work import Train
 from fedkl.core.errors import UserError
 from fedkl.engines import Job
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.network import client_process
 from fedkl.network.client import NetworkClient
 from fedkl.network.client_process import Place, deliver, ensure_running
@@ -25,7 +25,7 @@ from fedkl.network.sockets import GoneError, NoAnswerError, ask
 from fedkl.network.worker import read_own_world
 from fedkl.server.state import at_the_server, broadcast
 
-WORDS = words_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
+WORDS = key_data_of(key_for(0, Purpose.TRAINING, 0, 0, 0))
 SLOW = """
 import time
 from pathlib import Path

@@ -98,7 +98,7 @@ def test_each_client_finds_its_own_target_and_one_that_never_trains_stays_where_
     assert returns[3] == pytest.approx(-(1.5**2), rel=0.1)
 
 
-def test_a_run_goes_on_from_what_was_saved(tiny):
+def test_a_run_is_resumed_from_what_was_saved(tiny):
     config = tiny(**ALONE)
     through, first, second = (Federation(config) for _ in range(3))
     list(through)

@@ -82,7 +82,7 @@ def test_without_retries_nobody_is_asked_twice(tiny, between):
     assert len(engine.asked) == 1
 
 
-def test_a_round_in_which_everybody_fails_leaves_the_model_and_the_run_goes_on(tiny, between):
+def test_a_round_in_which_all_clients_fail_leaves_the_model_and_the_run_continues(tiny, between):
     federation, engine = between(tiny(), nobody)
     before = federation.state.model
     record = federation.run_round()
@@ -354,7 +354,7 @@ def test_clients_of_a_region_start_from_one_object(tiny, between):
     assert {x.dtype for x in jax.tree.leaves(second[0].model)} == {np.dtype(np.float32)}
 
 
-def test_a_run_whose_clients_keep_their_states_goes_on_only_where_they_are(tiny, between):
+def test_a_run_whose_clients_keep_their_states_is_resumed_only_where_they_are(tiny, between):
     """An engine that gives the server no states, as one over a network would."""
     config = tiny(federation__clients_per_round=4)
     federation, engine = between(config)

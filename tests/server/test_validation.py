@@ -404,7 +404,7 @@ def test_a_sound_model_may_be_taken():
         (lambda m: m.critic.biases[0], [1.01 * LARGEST], "critic holds a number beyond 1e+06"),
     ],
 )
-def test_a_model_that_clients_could_not_go_on_from_is_not_taken(place, value, said):
+def test_a_model_that_clients_could_not_train_from_is_not_taken(place, value, said):
     assert (
         problem_with_model(eqx.tree_at(place, MODEL, np.asarray(value, np.float64)), LARGEST)
         == said

@@ -337,7 +337,7 @@ def test_checkpoints_that_stay_have_no_file_in_common(tmp_path):
     assert saved.round == 29
 
 
-def test_a_resumed_run_goes_on_with_the_chain_that_was_loaded(life):
+def test_a_resumed_run_continues_the_chain_that_was_loaded(life):
     life.go_on(20)
     life.resume()
     loaded = file_of(life.checkpoints, 20)
@@ -368,7 +368,7 @@ def test_a_save_that_failed_forgets_nothing(life, monkeypatch):
     assert life.round == 14
 
 
-def test_a_reader_beside_a_run_that_goes_on(life, monkeypatch):
+def test_a_reader_beside_a_run_that_trains(life, monkeypatch):
     life.go_on(30)
     reader, read = Checkpoints(life.directory), Path.read_bytes
 

@@ -339,7 +339,7 @@ def test_two_damaged_give_two_warnings(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_going_on_after_damage_never_drops_a_whole_one_for_a_damaged_one(tmp_path, keep):
+def test_resuming_after_damage_never_drops_a_whole_one_for_a_damaged_one(tmp_path, keep):
     checkpoints = Checkpoints(tmp_path, keep=2)
     checkpoints.save(4, {"x": np.array(4)})
     checkpoints.save(8, {"x": np.array(8)})

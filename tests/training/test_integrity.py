@@ -104,7 +104,7 @@ def test_what_a_log_tells_does_not_depend_on_time_or_on_what_was_lost_on_the_way
     assert heads[0] != heads[1]
 
 
-def test_a_log_that_was_begun_without_checksums_goes_on_with_them(tmp_path):
+def test_a_log_that_was_begun_without_checksums_continues_with_them(tmp_path):
     log = MetricsLog(tmp_path / "log")
     log.path.write_bytes(b'{"round": 1}\n{"round": 2}\n')
     log.append({"round": 3})

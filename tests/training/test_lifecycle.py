@@ -141,7 +141,7 @@ def test_personal_parts_and_anchors_survive(tiny, tmp_path, algorithm, settings)
 
 
 @pytest.mark.parametrize("algorithm", OURS)
-def test_a_run_stopped_after_a_round_goes_on_to_the_same_bits(tiny, tmp_path, algorithm):
+def test_a_run_stopped_after_a_round_is_resumed_to_the_same_bits(tiny, tmp_path, algorithm):
     config = tiny(algorithm, federation__rounds=5, checkpoint__every=100, evaluation__every=2)
     whole = unbroken(config, tmp_path / "whole")
     rungs = lifecycle.create(config, tmp_path / "rungs")
@@ -242,7 +242,7 @@ def test_a_full_disk_loses_nothing(tiny, tmp_path, monkeypatch):
     assert_same_run(whole, broken)
 
 
-def test_the_summary_says_what_the_run_came_to(tiny, tmp_path):
+def test_the_summary_has_the_results_of_the_run(tiny, tmp_path):
     run = unbroken(tiny(), tmp_path / "run")
     records, summary = run.metrics.read(), run.summary()
     assert summary["return_mean"] == records[-1]["return_mean"]
@@ -293,7 +293,7 @@ def test_a_client_refused_twice_is_not_yet_named(tiny, tmp_path):
     assert summary["refused_again_and_again"] == []
 
 
-def test_a_run_that_stalls_is_logged_and_saved_and_can_go_on(tiny, tmp_path):
+def test_a_run_that_stalls_is_logged_and_saved_and_can_be_resumed(tiny, tmp_path):
     config = tiny(federation__max_empty_rounds=2, federation__rounds=5, checkpoint__every=100)
     run = lifecycle.create(config, tmp_path / "run")
     with pytest.raises(fedkl.StalledError, match="the last 2 rounds"):

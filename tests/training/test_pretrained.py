@@ -234,7 +234,7 @@ def test_a_start_that_is_missing_or_another_is_found(tmp_path, averaged):
         fedkl.resume(run.path)
 
 
-def test_a_run_cannot_go_on_from_another_start(tmp_path, averaged):
+def test_a_run_cannot_be_resumed_from_another_start(tmp_path, averaged):
     run = train(fedkl.start_from(config(federation__rounds=1), averaged.path), tmp_path / "run")
     changed = run.config()
     del changed["start_from"]

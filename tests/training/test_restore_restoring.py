@@ -113,7 +113,7 @@ def test_a_summary_that_cannot_be_read_is_said_and_does_not_hinder_loading(tiny,
     assert ["summary.json is not valid JSON" in sentence for sentence in said] == [True]
 
 
-def test_a_run_whose_clients_left_between_two_checkpoints_goes_on(tiny, tmp_path, monkeypatch):
+def test_a_run_whose_clients_left_between_two_checkpoints_is_resumed(tiny, tmp_path, monkeypatch):
     config = tiny(federation__rounds=4, checkpoint__every=3)
     run, train = lifecycle.create(config, tmp_path / "run"), fedkl.Federation.run_round
 
@@ -132,7 +132,7 @@ def test_a_run_whose_clients_left_between_two_checkpoints_goes_on(tiny, tmp_path
     assert (run.summary()["rounds"], run.summary()["stalled"]) == (4, False)
 
 
-def test_whoever_lost_the_lock_while_it_restored_erases_nothing(tiny, tmp_path):
+def test_a_process_that_lost_the_lock_while_it_restored_erases_nothing(tiny, tmp_path):
     config = tiny(federation__rounds=4)
     run = stopped(config, tmp_path / "run", 2)
     federation = fedkl.Federation(config)
@@ -157,7 +157,7 @@ def test_whoever_lost_the_lock_while_it_restored_erases_nothing(tiny, tmp_path):
     assert run.checkpoints.rounds() == [3, 4]
 
 
-def test_whoever_lost_the_lock_writes_nothing_more(tiny, tmp_path):
+def test_a_process_that_lost_the_lock_writes_nothing_more(tiny, tmp_path):
     run = lifecycle.create(tiny(federation__rounds=5), tmp_path / "run")
 
     def watch(record):
@@ -226,7 +226,7 @@ def test_a_checkpoint_that_does_not_fit_is_passed_over_for_one_that_does(tiny, t
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["model.policy.network.weights.0", "model.rewards.mean"])
-def test_no_run_goes_on_from_numbers_that_are_not_finite(tiny, tmp_path, name, value):
+def test_no_run_is_resumed_from_numbers_that_are_not_finite(tiny, tmp_path, name, value):
     run = stopped(tiny(federation__rounds=4), tmp_path / "run", 2)
     saved = run.checkpoint(pytest.fail, best=False)
     saved.arrays[name].flat[0] = value

@@ -89,7 +89,7 @@ def test_two_environments_live_side_by_side_and_agree(env):
         a, b = one.step(act(one))[0], other.step(act(other))[0]
 
 
-def test_a_reset_without_a_seed_goes_on_from_the_seed_before(env):
+def test_a_reset_without_a_seed_follows_from_the_seed_before(env):
     def two_episodes(environment):
         result = []
         for seed in (5, None):

@@ -1,4 +1,7 @@
-"""The paper's Algorithm 2 and its baselines, one short file each, and what another one needs."""
+"""The paper's Algorithm 2 and its baselines, one short file each, and what another one needs.
+
+An algorithm knows `learning` and worlds' spaces; clients and servers call its hooks.
+"""
 
 import warnings
 from typing import Any

@@ -51,7 +51,7 @@ class RoundResult(NamedTuple):
     global_policy: Policy
     """pi^t, which it started from."""
     move: Policy
-    """How far it went from there, in what it sends back (None where the policy is personal)."""
+    """Its difference from there, in what it sends back (None where the policy is personal)."""
     step_size_sum: Float[Array, ""]
     """The sum of the step sizes of all gradient steps that count (those of iterations that the
     guard rolled back do not); 0 if the client went nowhere."""
@@ -60,7 +60,7 @@ class RoundResult(NamedTuple):
     sample: Float[Array, "s o"] | None
     """Some of the last iteration's observations, if the algorithm asks for them."""
     statistics: Moments | None
-    """What observations are standardised with now."""
+    """The statistics that observations are standardised with now."""
     key: PRNGKeyArray
     """For the algorithm's own use."""
 

@@ -1,4 +1,7 @@
-"""The command line: parses, calls, prints."""
+"""The command line: parses, calls, prints.
+
+It knows all the others and is known by none; what computes is imported when a command runs.
+"""
 
 import sys
 from collections.abc import Sequence

@@ -25,11 +25,11 @@ class Console(_Console):
 
 
 out = Console(markup=False)
-"""What was asked for."""
+"""The answer that was asked for."""
 err = Console(markup=False)
-"""What went wrong."""
+"""Warnings and errors."""
 talk = out
-"""What goes on meanwhile: stdout, or stderr where a machine reads stdout."""
+"""News of what goes on meanwhile: stdout, or stderr where a machine reads stdout."""
 
 
 def open_streams() -> None:

@@ -46,22 +46,22 @@ def run(options: argparse.Namespace) -> None:
             f"--plot: the clients of the world {chosen.world.title} share one simulation and "
             "differ by their place in it: there is nothing to draw"
         )
-    words = chosen.clients()
-    table = columns(words)
+    drawn = chosen.clients()
+    table = columns(drawn)
     rows = [
         {"client": client} | {name: float(column[client]) for name, column in table.items()}
         for client in range(chosen.federation.clients)
     ]
-    for_people = not output.answered(options, _facts(chosen, words), rows)
+    for_people = not output.answered(options, _facts(chosen, drawn), rows)
     if for_people:
-        _show(chosen, words)
+        _show(chosen, drawn)
     if options.plot is not None:
-        _plot(options, chosen, words)
+        _plot(options, chosen, drawn)
         if for_people:
             console.out.print(f"\nfigure: {options.plot}", soft_wrap=True)
 
 
-def _facts(chosen: Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
+def _facts(chosen: Config, drawn: dict[str, np.ndarray]) -> dict[str, Any]:
     """Collect all there is to say, for machines."""
     from fedkl.training.directory import columns
 
@@ -83,13 +83,13 @@ def _facts(chosen: Config, words: dict[str, np.ndarray]) -> dict[str, Any]:
                 "max": float(column.max()),
                 "values": [float(x) for x in column],
             }
-            for name, column in columns(words).items()
+            for name, column in columns(drawn).items()
         ],
-        "other_words": _others(chosen, words),
+        "other_words": _others(chosen, drawn),
     }
 
 
-def _show(chosen: Config, words: dict[str, np.ndarray]) -> None:
+def _show(chosen: Config, drawn: dict[str, np.ndarray]) -> None:
     """Print what there is to say, for people, in 80 columns."""
     from fedkl.training.directory import columns
     from fedkl.worlds.heterogeneous import HeterogeneousWorld
@@ -104,7 +104,7 @@ def _show(chosen: Config, words: dict[str, np.ndarray]) -> None:
         console.out.print("They share one simulation, and differ by their place in it.")
         return
     assert isinstance(world, HeterogeneousWorld)
-    table = _together(columns(words), _nominal(chosen))
+    table = _together(columns(drawn), _nominal(chosen))
     if not table:
         console.out.print("All of them are alike.")
     else:
@@ -115,7 +115,7 @@ def _show(chosen: Config, words: dict[str, np.ndarray]) -> None:
         tables.show(_statistics(chosen, table), console.out)
         console.out.print()
         _show_first(table, number)
-    if others := _others(chosen, words):
+    if others := _others(chosen, drawn):
         also = "also " if table else ""
         console.out.print(f"\nThey could {also}differ in: {', '.join(others)}", width=_width())
 
@@ -127,13 +127,13 @@ def _together(table: dict[str, np.ndarray], nominal: dict[str, float]) -> dict[s
     result: dict[str, np.ndarray] = {}
     first = last = ""
     for name, column in table.items():
-        word, _, entry = name.rpartition("_")
+        stem, _, entry = name.rpartition("_")
         begun, _, since = first.rpartition("_")
-        same = last and word == begun and entry.isdigit() and since.isdigit()
+        same = last and stem == begun and entry.isdigit() and since.isdigit()
         same = same and nominal.get(name) == nominal.get(first)
         if same and np.array_equal(column, result[last]):
             del result[last]
-            last = f"{word}_{since}..{entry}"
+            last = f"{stem}_{since}..{entry}"
         else:
             first = last = name
         result[last] = column
@@ -172,17 +172,17 @@ def _show_first(table: dict[str, np.ndarray], number: int) -> None:
         console.out.print(f"... and {'; '.join(more)} (--json has all)", width=_width())
 
 
-def _plot(options: argparse.Namespace, chosen: Config, words: dict[str, np.ndarray]) -> None:
+def _plot(options: argparse.Namespace, chosen: Config, drawn: dict[str, np.ndarray]) -> None:
     import numpy as np
 
     from fedkl.report.clients import Clients, Field, write_figure
     from fedkl.worlds import Reacher
     from fedkl.worlds.reacher_params import REACH
 
-    field, shown = None, dict(words)
+    field, shown = None, dict(drawn)
     ends = chosen.world.box_ends if isinstance(chosen.world, Reacher) else ()
-    if isinstance(chosen.world, Reacher) and {*ends} & words.keys():
-        nominal = {word.name: word.nominal for word in chosen.world.parameters}
+    if isinstance(chosen.world, Reacher) and {*ends} & drawn.keys():
+        nominal = {p.name: p.nominal for p in chosen.world.parameters}
         size = (chosen.federation.clients, 2)
         low, high = (
             shown.pop(end, np.broadcast_to(np.asarray(nominal[end]), size)) for end in ends
@@ -192,11 +192,11 @@ def _plot(options: argparse.Namespace, chosen: Config, words: dict[str, np.ndarr
         field = Field(what, low, high, REACH)
     clients = counted(chosen.federation.clients, "client")
     title = f"{chosen.preset or chosen.world.title}: {clients}, seed "
-    known = {word.name: word.nominal for word in _vocabulary(chosen)}
+    known = {p.name: p.nominal for p in _parameters(chosen)}
     write_figure(options.plot, Clients(f"{title}{chosen.seed}", shown, known, field))
 
 
-def _vocabulary(chosen: Config) -> tuple[Any, ...]:
+def _parameters(chosen: Config) -> tuple[Any, ...]:
     from fedkl.worlds.heterogeneous import HeterogeneousWorld
 
     world = chosen.world
@@ -209,12 +209,12 @@ def _nominal(chosen: Config) -> dict[str, float]:
 
     from fedkl.training.directory import columns
 
-    nominal = {w.name: np.asarray(w.nominal, np.float64)[None] for w in _vocabulary(chosen)}
+    nominal = {p.name: np.asarray(p.nominal, np.float64)[None] for p in _parameters(chosen)}
     return {name: float(column[0]) for name, column in columns(nominal).items()}
 
 
 def _given(chosen: Config) -> dict[str, str]:
-    """Find the word of the table by which each column was given."""
+    """Find the name in the table by which each column was given."""
     import numpy as np
 
     from fedkl.training.directory import columns
@@ -224,18 +224,18 @@ def _given(chosen: Config) -> dict[str, str]:
     if not isinstance(world, HeterogeneousWorld):
         return {}
     result: dict[str, str] = {}
-    shapes = {word.name: np.zeros((1, *word.shape)) for word in world.all_parameters}
-    for word, (name, draw) in world.differences.drawn().items():
-        stands_for = world.boxes(draw.boxes) if word == "initial_state" else [word]
+    shapes = {p.name: np.zeros((1, *p.shape)) for p in world.all_parameters}
+    for parameter, (name, draw) in world.differences.drawn().items():
+        stands_for = world.boxes(draw.boxes) if parameter == "initial_state" else [parameter]
         for column in columns({w: shapes[w] for w in stands_for}):
             result[column] = name
     return result
 
 
-def _others(chosen: Config, words: dict[str, np.ndarray]) -> list[str]:
-    """List the words of the world that clients do not differ in."""
-    taken = words.keys() | set(_given(chosen).values())
-    return [word.name for word in _vocabulary(chosen) if word.name not in taken]
+def _others(chosen: Config, drawn: dict[str, np.ndarray]) -> list[str]:
+    """List the parameters of the world that clients do not differ in."""
+    taken = drawn.keys() | set(_given(chosen).values())
+    return [p.name for p in _parameters(chosen) if p.name not in taken]
 
 
 def _width() -> int:

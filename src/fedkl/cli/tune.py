@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     common.require_given(options, "algorithm", "grid")
     if options.halvings is not None and options.halvings < 0:
         raise UserError(f"--halvings must be at least 0, not {options.halvings}")
-    asked = candidates.Asked(
+    request = candidates.Request(
         tune.Plan(**common.origin_of(options), algorithm=options.algorithm or ""),
         partial(additions.seeds_of, options.seeds, options.first_seed, 1000),
         parse_axes(options.grid, "--grid"),
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
         options.halvings,
     )
     with cluster.place(options) as place:
-        _, made = candidates.begin(options.run, asked, options.add, console.warn)
+        _, made = candidates.begin(options.run, request, options.add, console.warn)
         common.say_added(options, made)
         _run_remaining(options.run, place, options)
 

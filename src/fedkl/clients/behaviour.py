@@ -26,7 +26,7 @@ class Behaviour(eqx.Module):
     learner: Learner
     policy: Policy
     observations: Moments | None
-    """What observations are standardised with."""
+    """The statistics that observations are standardised with."""
     iterations: Int[Array, ""]
     """Local iterations that the client has finished."""
     deterministic: bool = eqx.field(default=False, static=True)

@@ -35,7 +35,7 @@ class Averaged(NamedTuple):
     mixture: Float[AnyArray, ""]
     """The mean return of the mixture of the members' policies."""
     members: Float[AnyArray, " k"]
-    """That of each member's policy."""
+    """The mean return of each member's policy."""
     kl: Float[AnyArray, ""]
     """Mean KL(mixture || average) over the states that the mixture visits, estimated from the
     actions that it took."""

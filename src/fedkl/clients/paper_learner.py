@@ -57,7 +57,7 @@ NOT_A_STEP = 2**31
 """Hooks' keys are folded with the number of a gradient step, which this is not."""
 
 
-class Cleaned(NamedTuple):
+class Readings(NamedTuple):
     """An iteration's readings without what no sensor can mean."""
 
     observation: Float[Array, "h n o"]
@@ -119,7 +119,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         seen = iteration_stats(self, start, carry)
         return Behaviour(self, carry.policy, seen, carry.iterations)
 
-    def clean(self, task: Task, data: Trajectories) -> Cleaned:
+    def clean(self, task: Task, data: Trajectories) -> Readings:
         """Take outliers out of an iteration's data.
 
         A step of its own, because on the host it is compiled by itself: together with `improve` it
@@ -128,7 +128,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         seen = statistics.without_outliers(data.observation, data.mask, self.outliers_beyond)
         paid = statistics.without_outliers(data.reward, data.mask, self.reward_outliers_beyond)
         broken = jnp.any(seen.outlier, axis=-1) | paid.outlier
-        return Cleaned(seen.x, paid.x, jnp.sum(broken, dtype=jnp.float32))
+        return Readings(seen.x, paid.x, jnp.sum(broken, dtype=jnp.float32))
 
     def hook_input(
         self,
@@ -177,7 +177,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         start: Start,
         carry: Carry,
         data: Trajectories,
-        cleaned: Cleaned,
+        cleaned: Readings,
         index: Int[Array, ""],
     ) -> tuple[Carry, CriticBatch, Metrics]:
         """Improve the policy for one iteration.

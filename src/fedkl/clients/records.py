@@ -86,7 +86,7 @@ class Model(eqx.Module):
     coefficients: dict[str, Float[AnyArray, ""]]
     """The adaptive coefficients that the server averages (none unless configured)."""
     shared: PyTree
-    """What the algorithm shares: its `server_state`, by the name that checkpoints have for it."""
+    """The algorithm's `server_state`, by the name that it has in checkpoints."""
 
     def networks(self) -> dict[str, PyTree]:
         """Return the networks by name, but for those that stay on the clients as a whole."""
@@ -116,7 +116,7 @@ class ClientState(eqx.Module):
     personal: Policy | None
     """The part of the policy that is this client's alone."""
     own: PyTree
-    """What the algorithm keeps: its `client_state`, by the name that checkpoints have for it."""
+    """The algorithm's `client_state`, by the name that it has in checkpoints."""
 
 
 class Update(eqx.Module):
@@ -127,7 +127,7 @@ class Update(eqx.Module):
     weight: Float[AnyArray, ""]
     """l_k: the steps this client trained on in the round."""
     message: PyTree
-    """What the algorithm has to say to its server's side."""
+    """The algorithm's message to its server's side."""
 
 
 Metrics = dict[str, Any]

@@ -69,17 +69,19 @@ def finish(task: Task, start: Start, end: PyTree, metrics: Metrics) -> tuple[Tra
     return trained._replace(update=task.upload(trained.update, start)), after
 
 
-def _jitted(name: str) -> Callable[..., Any]:
-    """A part of the task's learner, compiled by itself."""
+def learner_part(name: str) -> Callable[..., Any]:
+    """A method of the task's learner as a function of the task, to be compiled by itself."""
 
     def part(task: Task, *arguments: Any) -> Any:
         return getattr(task.learner, name)(task, *arguments)
 
     part.__name__ = name
-    return jax.jit(part)
+    return part
 
 
-_begin, _clean, _improve, _fit_critic = map(_jitted, ("begin", "clean", "improve", "fit_critic"))
+_begin, _clean, _improve, _fit_critic = (
+    jax.jit(learner_part(name)) for name in ("begin", "clean", "improve", "fit_critic")
+)
 _finish = jax.jit(finish)
 
 

@@ -29,7 +29,7 @@ class Recording(NamedTuple):
     """Every leaf with the h + 1 states along its first axis."""
     reward: Float[AnyArray, " h"]
     mask: Bool[AnyArray, " h"]
-    """Which steps were before its end."""
+    """True for the steps before its end."""
     params: PyTree
     """Of the world it happened in (None in a shared one)."""
 
@@ -127,12 +127,12 @@ class Traced(eqx.Module):
             moved = step(params, state, action, jax.random.split(world_key, columns))
             new = reset(params, jax.random.split(again_key, columns))
             over = moved.terminated
-            goes_on = jax.tree.map(
+            following = jax.tree.map(
                 lambda a, b: jnp.where(over.reshape(-1, *[1] * (a.ndim - 1)), a, b),
                 new,
                 (moved.state, moved.observation),
             )
-            return goes_on, (observation, action, moved.reward, over)
+            return following, (observation, action, moved.reward, over)
 
         start = reset(params, jax.random.split(reset_key, columns))
         keys = jax.random.split(step_key, self.world.horizon)
@@ -230,7 +230,7 @@ class Hosted:
 
 
 def source_of(world: AnyWorld, params: PyTree, workers: Workers | None, pooled: bool) -> Source:
-    """Where a client's episodes come from.
+    """Make the source of a client's episodes.
 
     Args:
         world: the client's.

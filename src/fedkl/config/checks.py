@@ -57,7 +57,7 @@ def check(config: Config) -> None:
             "time left takes the time limit for the end"
         )
     if isinstance(config.world, HeterogeneousWorld) and config.world.differences:
-        config.clients()  # the words of each client must go together
+        config.clients()  # the parameters of each client must go together
     config.learner.check(config.algorithm, config.federation.sharing())
     if config.federation.personal == ALL:
         _check_alone(config)
@@ -83,7 +83,7 @@ def check(config: Config) -> None:
     if config.federation.personal == "last-layer" and not config.learner.hidden:
         raise UserError(
             "federation.personal must not be last-layer if learner.hidden is empty: of one layer "
-            "that stays at home nothing is left to share"
+            "that is personal nothing is left to share"
         )
     if config.algorithm.shares and isinstance(config.aggregation.reduce, Grouped):
         raise UserError(

@@ -376,10 +376,10 @@ def put(values: dict[str, Any], key: str, value: Any) -> None:
         >>> values
         {'learner': {'d_local': 0.2}}
     """
-    if key.startswith(f"{TABLE}."):  # a word may have dots of its own
+    if key.startswith(f"{TABLE}."):  # a parameter may have dots of its own
         world = presets.table(values, "world")
-        word = {key.removeprefix(f"{TABLE}."): value}
-        world["clients"] = presets.table(world, "clients") | word
+        parameter = {key.removeprefix(f"{TABLE}."): value}
+        world["clients"] = presets.table(world, "clients") | parameter
         return
     *group, name = key.split(".")
     if len(group) > 1:

@@ -1,4 +1,7 @@
-"""Engines run the work that is asked of clients; the server's loop is the same for each."""
+"""Engines run the work that is asked of clients; the server's loop is the same for each.
+
+They know clients and their work, and nothing of the server that asks for it.
+"""
 
 from fedkl.clients.work import Evaluate, Train
 from fedkl.engines.base import Engine, Failure, Job

@@ -18,7 +18,7 @@ from fedkl.core.errors import UserError
 
 R = TypeVar("R")
 
-Words = UInt32[np.ndarray, " w"]
+KeyData = UInt32[np.ndarray, " w"]
 """A JAX key as plain numbers (`jax.random.key_data`), which can be sent anywhere."""
 
 
@@ -26,15 +26,15 @@ class Job(NamedTuple):
     """Work that is asked of one client."""
 
     client: int
-    key: Words
+    key: KeyData
     since: int = 0
     """The round in which the server last accepted an update of this client; 0: never yet. A client
     on its own disk may be ahead of a server that was resumed from an older checkpoint, or not yet
     have heard that its update was accepted: it goes on from its state of this round."""
     model: Model | None = None
-    """What this client starts from, if not what all others do (its region's model)."""
+    """The model that this client starts from, if not that of all others (its region's model)."""
     round: int = 0
-    """How many rounds are over."""
+    """The number of rounds that are over."""
 
 
 class Report(TypedDict, total=False):
@@ -55,9 +55,9 @@ class Failure(NamedTuple):
 
     reason: str
     again: bool = True
-    """Whether it may help to ask again in the same round; not if nobody is there."""
+    """True if it may help to ask again in the same round; not if nobody is there."""
     lost: bool = False
-    """Whether it was lost on the way, there or back: the very same can be asked again."""
+    """True if it was lost on the way, there or back: the very same can be asked again."""
 
 
 @runtime_checkable
@@ -65,7 +65,7 @@ class Engine(Protocol):
     """A place where clients are, which runs work on them."""
 
     def run(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Run the work, and yield clients' answers as NumPy arrays, as they come.
 

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from fedkl.clients.records import ClientState, Model, Task
 from fedkl.clients.work import Work
 from fedkl.core.processes import cores
-from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
+from fedkl.engines.base import Failure, Job, KeyData, Report, Rows, parts_of
 from fedkl.engines.local import Site, width_of
 from fedkl.heterogeneity import Measure
 
@@ -50,7 +50,7 @@ class InProcess(Rows):
         self._threads = ThreadPoolExecutor(len(cores()) if on_cpu else 1)
 
     def run(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Every client's answer, in the order of the jobs as far as they share a model."""
         width = width_of(work, self._task, self._at_once, jobs)

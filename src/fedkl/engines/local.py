@@ -14,7 +14,7 @@ from jaxtyping import PyTree, UInt32
 from fedkl.clients.records import ClientState, Model, Start, Task
 from fedkl.clients.sources import source_of
 from fedkl.clients.work import Train, Work
-from fedkl.engines.base import Failure, Job, Words
+from fedkl.engines.base import Failure, Job, KeyData
 from fedkl.heterogeneity import Measure
 from fedkl.simulators.base import EpisodeLostError
 from fedkl.simulators.pool import Workers
@@ -39,7 +39,7 @@ def work_alone(
     task: Task,
     model: Model,
     own: ClientState,
-    key: Words,
+    key: KeyData,
     params: PyTree,
     workers: Workers | None,
     pooled: bool = False,
@@ -67,7 +67,7 @@ def work_alone(
 
 
 def compile_alone(
-    work: Work[Any], task: Task, model: Model, own: ClientState, key: Words, params: PyTree
+    work: Work[Any], task: Task, model: Model, own: ClientState, key: KeyData, params: PyTree
 ) -> None:
     """Compile what `work_alone` calls for a world that is traced, without doing the work.
 

@@ -19,11 +19,11 @@ from jaxtyping import Float, Int, PyTree, UInt32
 
 from fedkl.clients.behaviour import actors, seeds_of
 from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Trained
-from fedkl.clients.round import finish, global_behaviour, iteration_keys
+from fedkl.clients.round import finish, global_behaviour, iteration_keys, learner_part
 from fedkl.clients.sources import Recording, lengths_for, recording, trajectories
 from fedkl.clients.work import Evaluate, RecordEpisode, Train, Work
 from fedkl.core.processes import cores
-from fedkl.engines.base import Failure, Job, Report, Rows, Words, parts_of
+from fedkl.engines.base import Failure, Job, KeyData, Report, Rows, parts_of
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import Array
 from fedkl.learning.trajectories import Trajectories, columns_for
@@ -46,8 +46,8 @@ class _Begun(NamedTuple):
 
     carry: PyTree
     actor: Actor
-    run_words: UInt32[Array, "i w"]
-    """The words of every iteration's key for acting."""
+    run_keys: UInt32[Array, "i w"]
+    """Every iteration's key for acting, as plain numbers."""
 
 
 class _Step(NamedTuple):
@@ -76,16 +76,6 @@ def _improve(
 ) -> _Step:
     after, batch, metrics = task.learner.improve(task, start, carry, data, cleaned, index)
     return _Step(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
-
-
-def _clean(task: Task, data: Trajectories) -> Any:
-    return task.learner.clean(task, data)
-
-
-def _fit_critic(
-    task: Task, start: Start, carry: PyTree, batch: Any, index: Int[Array, ""]
-) -> PyTree:
-    return task.learner.fit_critic(task, start, carry, batch, index)
 
 
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
@@ -125,9 +115,9 @@ def _jitted(function: Callable[..., T], *axes: int | Start | None) -> Callable[.
 # One call for each part: while other threads keep the cores busy, every call waits its turn.
 _EACH = Start(None, 0, 0)  # type: ignore[arg-type]  # which axis of each is the client's
 _begin_all = _jitted(_begin, None, _EACH)
-_clean_all = _jitted(_clean, None, 0)
+_clean_all = _jitted(learner_part("clean"), None, 0)
 _improve_all = _jitted(_improve, None, _EACH, 0, 0, 0, None)
-_fit_all = _jitted(_fit_critic, None, _EACH, 0, 0, None)
+_fit_all = _jitted(learner_part("fit_critic"), None, _EACH, 0, 0, None)
 _finish_all = _jitted(finish, None, _EACH, 0, 0)
 _follow_all = jax.jit(
     jax.vmap(_follow, in_axes=(None, None, 0, None)), static_argnames="deterministic"
@@ -160,7 +150,7 @@ class InSharedWorld(Rows):
         self._fitting = ThreadPoolExecutor(max(1, len(cores()) - 1))
 
     def run(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Yield every asked client's answer; all clients act in the same episodes."""
         (seed,) = seeds_of(key)
@@ -301,13 +291,13 @@ class Group:
         begun: _Begun = _begin_all(task, self._start)
         self._carry = begun.carry
         self._actor = begun.actor
-        self._run_words = np.asarray(begun.run_words)
+        self._run_keys = np.asarray(begun.run_keys)
         self._batch: Any = None
         self._metrics: list[Metrics] = []
 
     def actors(self, i: int, column: int) -> dict[int, Actor]:
         """Return the clients' behaviour in a column of an iteration."""
-        seeds = [[seed.fold(column)] for seed in seeds_of(self._run_words[:, i])]
+        seeds = [[seed.fold(column)] for seed in seeds_of(self._run_keys[:, i])]
         return dict(zip(self._numbers, actors(self._actor, seeds), strict=True))
 
     def improve(self, i: int, columns: list[Columns], after: Future[None] | None) -> None:

@@ -149,14 +149,14 @@ def tune(
         raise UserError("grid must say what to try, such as {'learner.d_local': [0.01, 0.02]}")
     if halvings is not None:
         whole("halvings", halvings, 0)
-    asked = candidates.Asked(
+    request = candidates.Request(
         tunings.Plan(**origin, algorithm=algorithm or ("" if add else own), jobs=_jobs(jobs, add)),
         partial(_seeds, seeds, 1000),
         axes_of(grid, "grid"),
         additions.rounds_of(given),
         halvings,
     )
-    candidates.begin(path, asked, add, _warn)
+    candidates.begin(path, request, add, _warn)
     plan = tunings.Plan.read(path)
     remaining = partial(tunings.run_remaining, path, plan)
     shown = _console(progress)

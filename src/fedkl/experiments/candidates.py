@@ -25,7 +25,7 @@ from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A tuning as it is asked for; of what is to be added, what is empty is as it was."""
 
     plan: Plan
@@ -38,12 +38,12 @@ class Asked(NamedTuple):
     """None: as many as are sensible."""
 
 
-def begin(path: Path, asked: Asked, more: bool, warn: Warn) -> tuple[Plan, int]:
+def begin(path: Path, request: Request, more: bool, warn: Warn) -> tuple[Plan, int]:
     """Make a tuning, or add to one.
 
     Args:
         path: its directory.
-        asked: what for.
+        request: what is asked for.
         more: True to add to a tuning that is there.
         warn: is told of what need not stop anybody.
 
@@ -56,19 +56,19 @@ def begin(path: Path, asked: Asked, more: bool, warn: Warn) -> tuple[Plan, int]:
     """
     if more:
         before = additions.open_plan(Plan, path, warn)
-        plan = _add(path, before, asked, warn)
+        plan = _add(path, before, request, warn)
         return plan, len(plan.run_paths(path)) - len(before.run_paths(path))
-    rounds = {ROUNDS: asked.rounds} if asked.rounds else {}
-    given = settings_given(asked.plan.settings) | rounds
+    rounds = {ROUNDS: request.rounds} if request.rounds else {}
+    given = settings_given(request.plan.settings) | rounds
     plan = dataclasses.replace(
-        asked.plan,
-        seeds=asked.seeds(()),
-        candidates=tuple(candidates_of(asked.grid, given)),
+        request.plan,
+        seeds=request.seeds(()),
+        candidates=tuple(candidates_of(request.grid, given)),
     )
     chosen = given | plan.candidates[0]
     first = preset(plan.preset, plan.algorithm, plan.seeds[0], chosen, plan.plugins)
     every = first.evaluation.every
-    judged = rungs(first.federation.rounds, asked.halvings, len(plan.candidates), every)
+    judged = rungs(first.federation.rounds, request.halvings, len(plan.candidates), every)
     plan = dataclasses.replace(plan, rungs=judged, evaluated_every=every)
     warn_of_doubts((config_of(plan, one, plan.seeds[0]) for one in plan.candidates), warn)
     create(path, plan, partial(config_of, plan))
@@ -90,15 +90,15 @@ def config_of(plan: Plan, candidate: Candidate, seed: int) -> Config:
     return preset(plan.preset, plan.algorithm, seed, chosen, plan.plugins)
 
 
-def _add(path: Path, before: Plan, asked: Asked, warn: Warn) -> Plan:
+def _add(path: Path, before: Plan, request: Request, warn: Warn) -> Plan:
     """Add to a tuning; return the plan that it has now."""
     additions.require_known_code(path, before.settings, before.plugins, before.candidates)
-    plan = _united(path, before, asked)
+    plan = _united(path, before, request)
     there = additions.rounds_in(before.run_paths(path))
     old = [path / before.name_of(number, plan.seeds[0]) for number in range(len(before.candidates))]
     twins = [of_run(RunDirectory(run)) for run in old]
     new = plan.candidates[len(old) :]
-    if new or asked.plan.settings or asked.plan.plugins:
+    if new or request.plan.settings or request.plan.plugins:
         for run, twin, candidate in zip(old, twins, before.candidates, strict=True):
             now = config_of(plan, candidate, plan.seeds[0])
             additions.require_same_config(run, twin, now)
@@ -118,40 +118,40 @@ def _add(path: Path, before: Plan, asked: Asked, warn: Warn) -> Plan:
     return plan
 
 
-def _united(path: Path, before: Plan, asked: Asked) -> Plan:
+def _united(path: Path, before: Plan, request: Request) -> Plan:
     """Unite the plan that a tuning has with what is added."""
-    if asked.plan.algorithm not in ("", before.algorithm):
+    if request.plan.algorithm not in ("", before.algorithm):
         raise UserError(
-            f"{path} tunes {before.algorithm}, not {asked.plan.algorithm}: an algorithm has a "
+            f"{path} tunes {before.algorithm}, not {request.plan.algorithm}: an algorithm has a "
             "tuning of its own"
         )
-    if asked.halvings not in (None, len(before.rungs) - 1):
+    if request.halvings not in (None, len(before.rungs) - 1):
         raise UserError(
             f"{path} has {len(before.rungs) - 1} halvings, which cannot be changed: it would be "
             "another tuning"
         )
-    if asked.rounds and asked.rounds < before.rungs[-1]:
+    if request.rounds and request.rounds < before.rungs[-1]:
         raise UserError(
-            f"--rounds must be at least {before.rungs[-1]}, which {path} has, not {asked.rounds}"
+            f"--rounds must be at least {before.rungs[-1]}, which {path} has, not {request.rounds}"
         )
-    given = settings_given(asked.plan.settings or before.settings)
+    given = settings_given(request.plan.settings or before.settings)
     keys = [*before.candidates[0]]
-    points = candidates_of(asked.grid, given) if asked.grid else []
+    points = candidates_of(request.grid, given) if request.grid else []
     if any({*point} != {*keys} for point in points):
         raise UserError(f"{path} tunes {', '.join(keys)}: --grid must have values of all of them")
     ordered = [{key: point[key] for key in keys} for point in points]
     plan = dataclasses.replace(
         before,
-        preset=additions.same_preset(before.preset, asked.plan.preset, path),
-        settings=asked.plan.settings or before.settings,
-        plugins=asked.plan.plugins or before.plugins,
-        seeds=asked.seeds(before.seeds),
+        preset=additions.same_preset(before.preset, request.plan.preset, path),
+        settings=request.plan.settings or before.settings,
+        plugins=request.plan.plugins or before.plugins,
+        seeds=request.seeds(before.seeds),
         candidates=(*before.candidates, *(one for one in ordered if one not in before.candidates)),
-        jobs=asked.plan.jobs or before.jobs,
+        jobs=request.plan.jobs or before.jobs,
     )
-    if asked.rounds > before.rungs[-1]:
+    if request.rounds > before.rungs[-1]:
         halvings, every = len(before.rungs) - 1, before.evaluated_every
-        judged = rungs(asked.rounds, halvings, len(plan.candidates), every)
+        judged = rungs(request.rounds, halvings, len(plan.candidates), every)
         plan = dataclasses.replace(plan, rungs=judged)
     if plan.name_of(0, 0) != before.name_of(0, 0):  # runs keep their names
         digits = len(str(len(before.candidates) - 1))

@@ -21,19 +21,6 @@ Axis = Sequence[tuple[str, Sequence[Any]]]
 """Keys and the values of each, which move together."""
 
 
-def parse_grids(grids: Sequence[Sequence[str]], fixed: Collection[str]) -> list[Candidate]:
-    """The candidates that an algorithm's settings are chosen from.
-
-    Args:
-        grids: as for `parse_axes`.
-        fixed: as for `product_of`.
-
-    Raises:
-        UserError: says what is wrong with the grid.
-    """
-    return candidates_of(parse_axes(grids, "--grid"), fixed)
-
-
 def candidates_of(axes: Sequence[Axis], fixed: Collection[str]) -> list[Candidate]:
     """The candidates of a grid; otherwise as `product_of`."""
     for key, _ in itertools.chain(*axes):

@@ -31,9 +31,9 @@ class Steps(NamedTuple):
     next_value: Float[Array, "h n"]
     """Of the state that it leads to."""
     continues: Bool[Array, "h n"]
-    """Whether the next row is the same episode's next step."""
+    """True if the next row is the same episode's next step."""
     mask: Bool[Array, "h n"]
-    """Which entries count."""
+    """True for entries that count."""
 
 
 def advantages(

@@ -58,11 +58,11 @@ class HookInput(NamedTuple):
     coefficients: dict[str, Float[Array, ""]]
     """c2 and those of the algorithm."""
     client_state: Any
-    """What the client keeps for the algorithm."""
+    """The algorithm's state on this client."""
     server_state: Any
-    """What the algorithm has the server broadcast."""
+    """The algorithm's state at the server, as it was broadcast."""
     prepared: Any
-    """What the algorithm has made for this iteration."""
+    """The result of `prepare` for this iteration."""
     policy: Policy
     """pi."""
     actions: Distribution
@@ -78,7 +78,7 @@ class HookInput(NamedTuple):
     batch: PolicyBatch
     """The states, what was done there and what came of it; `weight` is 0 for padding."""
     statistics: Moments | None
-    """What observations were standardised with."""
+    """The statistics that observations were standardised with."""
     iteration: Int[Array, ""]
     """Of the round, from 0."""
     step: Int[Array, ""]

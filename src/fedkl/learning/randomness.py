@@ -33,16 +33,16 @@ def key_for(seed: int, purpose: Purpose, *numbers: int) -> PRNGKeyArray:
     return _key(seed, np.asarray([purpose, *numbers]))
 
 
-def words_for(
+def key_data_for(
     seed: int, purpose: Purpose, numbers: Int[np.ndarray, "k m"]
 ) -> UInt32[np.ndarray, "k w"]:
-    """`key_for` of each row of numbers, as plain words, in one call however many there are."""
+    """`key_for` of each row of numbers, as plain numbers, in one call however many there are."""
     first = np.full((len(numbers), 1), purpose)
-    return np.asarray(_words(seed, np.concatenate([first, numbers], axis=1)))
+    return np.asarray(_key_data(seed, np.concatenate([first, numbers], axis=1)))
 
 
-def words_of(key: Key[Array, "*n"]) -> UInt32[np.ndarray, "*n w"]:
-    """Return keys as plain words."""
+def key_data_of(key: Key[Array, "*n"]) -> UInt32[np.ndarray, "*n w"]:
+    """Return keys as plain numbers."""
     return np.asarray(jax.random.key_data(key))
 
 
@@ -57,6 +57,6 @@ def _folded(seed: Int[Array, ""] | int, numbers: Int[Array, " m"]) -> PRNGKeyArr
 
 
 _key = jax.jit(_folded)
-_words = jax.jit(
+_key_data = jax.jit(
     jax.vmap(lambda seed, numbers: jax.random.key_data(_folded(seed, numbers)), (None, 0))
 )

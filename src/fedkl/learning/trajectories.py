@@ -33,7 +33,7 @@ class Trajectories(NamedTuple):
     truncated: Bool[Array, "h n"] | None = None
     """True where a limit of the world's own cut an episode off with that step; None: nowhere."""
     after: Float[Array, "h n o"] | None = None
-    """What was observed after a step that is `truncated`; None as that is."""
+    """The observation after a step that is `truncated`; None as that is."""
 
     def ended(self) -> Bool[Array, "h n"]:
         """Mark the steps with which an episode was over before the column's time limit."""

@@ -10,7 +10,7 @@ import tomli_w
 from fedkl.clients.records import Model
 from fedkl.clients.work import Evaluate, Train, Work
 from fedkl.config.config import Config
-from fedkl.engines.base import Failure, Job, Words
+from fedkl.engines.base import Failure, Job, KeyData
 from fedkl.heterogeneity import Measure, Measurement
 from fedkl.io.arrays import to_arrays
 from fedkl.network import MAX_MESSAGE_BYTES
@@ -86,7 +86,7 @@ class Exchange:
         return write_greeting(said, self._limit)
 
     def request(
-        self, work: Work[Any], model: Model, job: Job, key: Words, at: RequestStamp
+        self, work: Work[Any], model: Model, job: Job, key: KeyData, at: RequestStamp
     ) -> bytes:
         """Return the request for a job's client.
 

@@ -22,7 +22,7 @@ import numpy as np
 from fedkl.clients.work import Evaluate, Train, Work
 from fedkl.config.config import Config
 from fedkl.core.settings import registered
-from fedkl.engines.base import Failure, Words
+from fedkl.engines.base import Failure, KeyData
 from fedkl.heterogeneity import Measure
 from fedkl.io.arrays import from_arrays
 from fedkl.network import MAX_MESSAGE_BYTES, wire
@@ -77,8 +77,8 @@ class Request(NamedTuple):
     """The config as TOML."""
     spaces: Spaces
     work: Work[Any]
-    key: Words
-    shared: Words
+    key: KeyData
+    shared: KeyData
     """Key for draws that clients share."""
     model: Arrays
     """The model that the client starts from."""
@@ -212,7 +212,7 @@ def _field(given: Mapping[str, Any], name: str, kind: type) -> Any:
     return given[name]
 
 
-def _key_data(header: Mapping[str, Any], name: str) -> Words:
+def _key_data(header: Mapping[str, Any], name: str) -> KeyData:
     words = header[name]
     some = isinstance(words, list) and 0 < len(words) <= _MAX_KEY_SIZE
     if not some or not all(type(word) is int and 0 <= word < 2**32 for word in words):

@@ -1,1 +1,4 @@
-"""The server's side: select, run work on clients, validate, transform each, reduce, step."""
+"""The server's side: select, run work on clients, validate, transform each, reduce, step.
+
+It asks clients through an engine's interface alone, and knows neither runs nor networks.
+"""

@@ -28,7 +28,7 @@ class Next(NamedTuple):
     state: State
     """Of the server; `round` and the selector's state are the loop's business."""
     note: str | None
-    """Why nothing changed, if so."""
+    """The reason if nothing changed."""
     bytes_down: int = 0
     """From the global server to those of regions, where there are any."""
     bytes_up: int = 0

@@ -17,7 +17,7 @@ from fedkl.heterogeneity import (
     problem_with_measurement,
 )
 from fedkl.io.arrays import size_in_bytes
-from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_for, key_data_of, key_for
 from fedkl.server.selection import Pool
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Measurements(NamedTuple):
 
     measurements: dict[int, Measurement]
     refused: dict[int, str]
-    """Why the others were left out."""
+    """The reasons why the others were left out."""
     steps: int
     """Environment steps that it took, at the most."""
     bytes: int
@@ -90,10 +90,10 @@ def measure(
     check_basis(config.federation.sharing())
     asked = sorted(clients)
     numbers = np.asarray([[round, client] for client in asked])
-    words = words_for(config.seed, Purpose.HETEROGENEITY, numbers)
+    words = key_data_for(config.seed, Purpose.HETEROGENEITY, numbers)
     jobs = [Job(c, w, since.get(c, 0), round=round) for c, w in zip(asked, words, strict=True)]
     work = config.heterogeneity.work()
-    key = words_of(key_for(config.seed, Purpose.HETEROGENEITY, round))
+    key = key_data_of(key_for(config.seed, Purpose.HETEROGENEITY, round))
     found: dict[int, Measurement] = {}
     refused = dict.fromkeys(asked, "it did not answer")
     answers = 0

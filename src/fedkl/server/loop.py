@@ -18,10 +18,10 @@ from fedkl.core.errors import StalledError, UserError
 from fedkl.core.processes import require_address_space
 from fedkl.core.text import counted
 from fedkl.engines import Engine, Failure, Job
-from fedkl.engines.base import Words
+from fedkl.engines.base import KeyData
 from fedkl.io import compilation
 from fedkl.io.arrays import from_arrays, to_arrays
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.server import heterogeneity, records, refusals
 from fedkl.server.algorithm_checks import require_sound_hooks
 from fedkl.server.commit import next_state
@@ -242,14 +242,14 @@ class Federation:
 
         return lambda: records.evaluated(dict(coming), asked, work.episodes)
 
-    def _evaluation_jobs(self, asked: Sequence[int]) -> tuple[list[Job], Words]:
+    def _evaluation_jobs(self, asked: Sequence[int]) -> tuple[list[Job], KeyData]:
         """Return the jobs of an evaluation, which all start from the same states, and their common
         key."""
         everybody, t = self.config.federation.clients, int(self.state.round)
         key = key_for(self.config.seed, Purpose.EVALUATION, t)
-        words = words_of(jax.random.split(key, everybody))
+        words = key_data_of(jax.random.split(key, everybody))
         jobs = [Job(c, words[c], self._since.get(c, 0), round=t) for c in asked]
-        return jobs, words_of(key)
+        return jobs, key_data_of(key)
 
     def measure(self, clients: Sequence[int] | None = None) -> Measurements:
         """The level of heterogeneity at the global policy; changes nothing.
@@ -268,10 +268,10 @@ class Federation:
             UserError: the world cannot be drawn, or the client does not answer.
         """
         key = key_for(self.config.seed, Purpose.RECORDING, int(self.state.round))
-        own = words_of(jax.random.fold_in(key, client))
+        own = key_data_of(jax.random.fold_in(key, client))
         job = Job(client, own, self._since.get(client, 0), round=int(self.state.round))
         work, model = RecordEpisode(deterministic), broadcast(self.state.model)
-        found: Any = dict(self.engine.run(work, model, [job], words_of(key))).get(client)
+        found: Any = dict(self.engine.run(work, model, [job], key_data_of(key))).get(client)
         if found is None or isinstance(found, Failure):
             reason = f": {found.reason}" if found else ""
             raise UserError(f"client {client} gave no episode to look at{reason}")

@@ -11,7 +11,7 @@ from fedkl.clients.mixture import Averaged, EvaluateAveraging, with_members
 from fedkl.clients.records import Model, Update
 from fedkl.clients.work import EPISODES_AT_ONCE
 from fedkl.engines import Engine, Failure, Job
-from fedkl.engines.base import Words
+from fedkl.engines.base import KeyData
 from fedkl.io.arrays import AnyArray
 from fedkl.server.validation import LARGEST_RETURN
 
@@ -48,7 +48,7 @@ def evaluate_averaging(
     updates: Mapping[int, Update],
     episodes: int,
     jobs: Sequence[Job],
-    key: Words,
+    key: KeyData,
 ) -> Found:
     """Evaluate a round's average beside the mixture of the policies that went into it.
 

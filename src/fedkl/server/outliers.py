@@ -47,7 +47,7 @@ class Usual(NamedTuple):
     """The usual traits among some answers, in float64; 0 where nothing is known."""
 
     answers: Float[np.ndarray, "*r"]
-    """How many there were."""
+    """The number of them."""
     sizes: dict[str, Float[np.ndarray, "*r"]]
     """Medians."""
     centres: dict[str, Float[np.ndarray, "*rf"]]

@@ -67,7 +67,7 @@ class Evaluated(NamedTuple):
     returns: Float[np.ndarray, "n e"]
     """A row for each client that was asked; NaN if it gave none that count."""
     failures: dict[int, str]
-    """Why it gave none, by client."""
+    """The reason for each client that gave none."""
 
 
 class Diagnostics(TypedDict):

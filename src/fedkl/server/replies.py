@@ -12,7 +12,7 @@ from fedkl.clients.records import Model, Trained
 from fedkl.clients.work import Train
 from fedkl.engines import Engine, Failure, Job
 from fedkl.io.arrays import size_in_bytes
-from fedkl.learning.randomness import Purpose, key_for, words_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_for, key_data_of, key_for
 from fedkl.server.outliers import Usual, judge, unconfirmed, without_statistics
 from fedkl.server.validation import Limits, problem_with
 
@@ -25,15 +25,15 @@ class Replies(NamedTuple):
 
     accepted: dict[int, Trained]
     rejected: dict[int, str]
-    """Why the others were left out."""
+    """The reasons why the others were left out."""
     refused: frozenset[int]
     """Those among them that answered, and were not believed."""
     retried: list[tuple[int, str]]
-    """Who was asked again, each time, and why the answer before did not count."""
+    """Clients that were asked again, each time, and why the answer before did not count."""
     held_back: dict[int, str]
     """Accepted clients whose statistics do not count yet, and why."""
     usual: Usual
-    """What clients said in the last rounds, and in this one."""
+    """The traits of answers in the last rounds, and in this one."""
     answers: int
     """All that came, also those that were not accepted."""
     bytes_down: int
@@ -101,12 +101,12 @@ def collect_updates(
         refused -= waiting.keys()
         shared = key_for(config.seed_of_worlds, Purpose.SHARED_WORLD, round, attempt)
         numbers = np.asarray([[round, client, tries[client]] for client in left])
-        keys = words_for(config.seed, Purpose.TRAINING, numbers)
+        keys = key_data_for(config.seed, Purpose.TRAINING, numbers)
         jobs = [
             Job(c, key, since.get(c, 0), None if starts[c] is model else starts[c], round)
             for c, key in zip(left, keys, strict=True)
         ]
-        coming = engine.run(Train(), model, jobs, words_of(shared))
+        coming = engine.run(Train(), model, jobs, key_data_of(shared))
         for client, answer in coming:
             if client not in waiting:  # nobody has asked it, or it has answered already
                 continue

@@ -31,7 +31,7 @@ class State(eqx.Module):
     selector: PyTree
     aggregation: PyTree
     usual: Usual
-    """What clients said in the last rounds, which answers are compared with."""
+    """The traits of past answers, which new ones are compared with."""
 
 
 def at_the_server(model: Model) -> Model:

@@ -44,16 +44,16 @@ class Limits(NamedTuple):
     iterations: int
     """I, of which a client reports each."""
     max_relative_norm: float
-    """How far a network may move, in norms of the broadcast parameters (at least 1)."""
+    """The longest move of a network, in norms of the broadcast parameters (at least 1)."""
     max_statistics_factor: float
-    """How far statistics may be from those of other clients, in what is usual among them."""
+    """The distance of statistics from those of other clients, in what is usual among them."""
     max_move_factor: float
-    """How large moves, messages and averaged coefficients may be, in medians over clients."""
+    """The largest move, message and averaged coefficient, in medians over clients."""
     max_magnitude: float
     """The largest parameter, mean, deviation or metric: with it clients must still be able to
     compute in float32, else everybody's next update might be invalid."""
     max_message_norm: float
-    """How long an algorithm's message may be, in norms of what it shares (at least 1)."""
+    """The largest norm of an algorithm's message, in norms of what it shares (at least 1)."""
     coefficients: Mapping[str, tuple[float, float]]
     """The bounds of each."""
     growth: Mapping[str, float]

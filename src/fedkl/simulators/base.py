@@ -48,7 +48,7 @@ class Step(NamedTuple):
     reward: Float[np.ndarray, " n"] | float
     """Of each agent, or one that all share."""
     terminated: Flags
-    """Whether the episode truly ended with this step: for each agent, or for all at once. What is
+    """True if the episode truly ended with this step: for each agent, or for all at once. What is
     said of an agent whose episode is over already counts for nothing."""
     truncated: Flags = False
     """Likewise whether a limit of the simulator's own cut it off."""
@@ -156,7 +156,7 @@ class Recipe(NamedTuple):
     """As `package.module:name`."""
     arguments: dict[str, object]
     fresh: bool = False
-    """Whether every job gets new simulators, because an episode may leave traces in one."""
+    """True if every job gets new simulators, because an episode may leave traces in one."""
     plugins: tuple[str, ...] = ()
     """Files of users that the process runs first."""
 

@@ -27,9 +27,9 @@ class Job(NamedTuple):
     lengths: tuple[int, ...]
     """Steps that each column has at the most, or, with `refill`, exactly."""
     refill: bool = False
-    """Whether the next episode begins in a column when one is over."""
+    """True if the next episode begins in a column when one is over."""
     pictures: bool = False
-    """Whether to keep what pictures are drawn from, of the first column."""
+    """True to keep what pictures are drawn from, of the first column."""
     params: Any = None
     """A client's row of the world's params, which `Simulator.reset` is given. It travels to the
     worker: arrays are NumPy's, and containers are of a module that does not import JAX."""

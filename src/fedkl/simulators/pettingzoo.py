@@ -90,7 +90,7 @@ class ParallelEnvironment:
         self._who = f"the environment {module}"
         self._names = list(self._env.possible_agents)
         first = self._names[0]
-        self._sight = ObservationFlattener(self._env.observation_space(first), self._who)
+        self._flatten = ObservationFlattener(self._env.observation_space(first), self._who)
         self._act = actuator_of(self._env.action_space(first), self._who)
         self._steps = 0
         self.agents = len(self._names)
@@ -134,10 +134,10 @@ class ParallelEnvironment:
 
     def _seen(self, observations: Mapping[str, Any]) -> Float[np.ndarray, "n o"]:
         """Return every agent's observation; zeros for those that are gone."""
-        rows = np.zeros((self.agents, self._sight.size), np.float32)
+        rows = np.zeros((self.agents, self._flatten.size), np.float32)
         for n, name in enumerate(self._names):
             if name in observations:
-                rows[n] = self._sight(observations[name])
+                rows[n] = self._flatten(observations[name])
         return rows
 
     def _each(self, flags: Mapping[str, bool], gone: bool) -> bool | Bool[np.ndarray, " n"]:

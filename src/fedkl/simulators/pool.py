@@ -95,7 +95,7 @@ class Worker:
         except BlockingIOError as error:
             raise ProcessLostError(f"no answer within {seconds:g} s") from error
         except (EOFError, OSError) as error:
-            raise ProcessLostError(self._last_words()) from error
+            raise ProcessLostError(self._last_line()) from error
         if reply.mistake is not None and reply.trace is not None:
             raise OwnCodeError(reply.mistake, reply.trace)
         if reply.mistake is not None:
@@ -110,7 +110,7 @@ class Worker:
         """End the process at once: it keeps nothing. A forgotten worker does this by itself."""
         self._end()
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         """Return the last line of the process's log, or its exit code."""
         self.process.kill()
         code = self.process.wait()

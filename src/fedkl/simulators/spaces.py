@@ -128,7 +128,7 @@ class ObservationFlattener:
         self._who = who
         self._shape = space.shape if isinstance(space, spaces.Box) else None
         self.plain = self._shape is not None and len(self._shape) == 1
-        """Whether observations are vectors as they are."""
+        """True if observations are vectors as they are."""
         self._flatten = spaces.flatten
         self.size: int = spaces.flatdim(space)
 

@@ -21,7 +21,7 @@ from fedkl.io import strict_toml
 from fedkl.training.plans import RunsPlan
 
 REFERENCES = ("alone", "centralised")
-"""What a federation may be compared with: each client alone, and all data in one place."""
+"""References to compare a federation with: each client alone, and all data in one place."""
 _OF_REFERENCE = {
     "alone": {"algorithm.name": "fedavg", "federation.personal": "all"},
     "centralised": {"algorithm.name": "fedavg", "federation.data": "pooled"},

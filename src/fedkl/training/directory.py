@@ -24,32 +24,32 @@ from fedkl.training.metrics import MetricsLog
 Array = npt.NDArray[Any]
 
 
-def columns(words: Mapping[str, Array]) -> dict[str, Array]:
-    """A column for each word, or for each entry of a word that has several.
+def columns(parameters: Mapping[str, Array]) -> dict[str, Array]:
+    """A column for each parameter, or for each entry of one that has several.
 
     Args:
-        words: by word, a row for each client.
+        parameters: by name, a row for each client.
 
     Example:
         >>> list(columns({"gravity": np.ones(2), "offset": np.ones((2, 2))}))
         ['gravity', 'offset_0', 'offset_1']
     """
     result: dict[str, Array] = {}
-    for word, rows in words.items():
+    for name, rows in parameters.items():
         flat = rows.reshape(len(rows), -1)
-        names = [word] if rows.ndim == 1 else [f"{word}_{i}" for i in range(flat.shape[1])]
+        names = [name] if rows.ndim == 1 else [f"{name}_{i}" for i in range(flat.shape[1])]
         result |= dict(zip(names, flat.T, strict=True))
     return result
 
 
-def as_csv(words: Mapping[str, Array]) -> str:
+def as_csv(parameters: Mapping[str, Array]) -> str:
     """The table as text; a number is as short as its type can tell it from any other.
 
     Example:
         >>> as_csv({"gravity": np.float32([9.8, 7])})
         'client,gravity\\n0,9.8\\n1,7.0\\n'
     """
-    table = columns(words)
+    table = columns(parameters)
     clients = np.arange(len(next(iter(table.values()))))
     texts = [column.astype(str).tolist() for column in (clients, *table.values())]
     rows = map(",".join, zip(*texts, strict=True))
@@ -219,16 +219,16 @@ class RunDirectory:
         """
         return max(self.checkpoints.rounds(), default=0)
 
-    def write_clients(self, words: Mapping[str, npt.NDArray[Any]]) -> None:
+    def write_clients(self, parameters: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write the table of clients' parameters, all at once; nothing if none differ, or if it is
         there.
 
         Args:
-            words: by word, a row for each client.
+            parameters: by name, a row for each client.
         """
         path = self.path / _CLIENTS
-        if words and not path.exists():
-            self._write(path, as_csv(words).encode())
+        if parameters and not path.exists():
+            self._write(path, as_csv(parameters).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace the summary, all at once.

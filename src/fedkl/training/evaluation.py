@@ -142,8 +142,8 @@ def write(wanted: Wanted, federation: Federation, found: Mapping[int, Episode]) 
 def in_words(video: Mapping[str, Any]) -> str:
     """Describe the video in a line."""
     if "client" in video:
-        came_to = digits(video["return"], 3)
-        return f"video: {video['file']} (client {video['client']}, return {came_to})"
+        total = digits(video["return"], 3)
+        return f"video: {video['file']} (client {video['client']}, return {total})"
     pairs = zip(video["clients"], video["returns"], strict=True)
     said = ", ".join(f"client {client} {digits(value, 3)}" for client, value in pairs)
     return f"video: {video['file']} (returns: {said})"

@@ -276,9 +276,9 @@ def run_remaining(
             if run.metrics.read():  # else clients were gone before the first was over
                 run.write_summary(summary(run.metrics, origin) | {"stalled": True})
             raise
-        came_to = summary(run.metrics, origin)
-        run.write_summary(came_to)
-        _require_returns(run, came_to)
+        ended = summary(run.metrics, origin)
+        run.write_summary(ended)
+        _require_returns(run, ended)
         return federation
 
 

@@ -66,7 +66,7 @@ class Finding(NamedTuple):
 
     what: str
     remedy: str
-    """What can be done; empty if nothing is wrong, and it is only said."""
+    """The thing to do; empty if nothing is wrong, and it is only said."""
     passing: bool = False
     """True if a process that writes leaves it so for a moment."""
 
@@ -360,8 +360,8 @@ def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
     path = run.path / "clients.csv"
     if config is None or not run.metrics.path.exists():
         return
-    words = config.clients()
-    said = as_csv(words).encode() if words else b""
+    rows = config.clients()
+    said = as_csv(rows).encode() if rows else b""
     try:
         with files.explain_os_errors("read", path):
             # One more than there should be: more says nothing more.

@@ -58,7 +58,7 @@ Renderer = Callable[[PyTree, int, float], UInt8[np.ndarray, "h w 3"]]
 
 
 class AnyWorld(Named):
-    """What all worlds say: what is seen and done there, who is in it, and how it is drawn."""
+    """The base of all worlds: its spaces, who is in a simulation, and how it is drawn."""
 
     summary: ClassVar[str]
 

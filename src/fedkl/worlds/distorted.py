@@ -55,7 +55,7 @@ class Distorted(World):
 
     @property
     def observation_size(self) -> int:
-        """That of the world inside; so are the next four."""
+        """As the world inside has it; so are the next four."""
         return self.world.observation_size
 
     @property

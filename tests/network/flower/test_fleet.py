@@ -177,7 +177,9 @@ def test_waiting_ends_when_enough_are_there_or_the_time_is_over():
     assert fleet.wait([0, 1], 2, 0) == {1: 7}
 
 
-def test_whoever_comes_a_moment_later_is_waited_for_and_whoever_does_not_come_is_not(monkeypatch):
+def test_a_client_that_comes_a_moment_later_is_waited_for_and_one_that_does_not_come_is_not(
+    monkeypatch,
+):
     monkeypatch.setattr(fleet_module, "POLL_INTERVAL", 0.0)
     monkeypatch.setattr(fleet_module.time, "monotonic", lambda: float(len(looks)))
     transport = Nodes({7: b""}, says={7: 0, 8: 1, 9: 2})

@@ -14,14 +14,14 @@ from waiting import until
 import fedkl
 from fedkl.clients.work import Train
 from fedkl.engines import Engine, Job
-from fedkl.learning.randomness import Purpose, key_for, words_of
+from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.network.ray.engine import Ray
 from fedkl.server.loop import Federation
 from fedkl.server.state import broadcast
 from fedkl.training import lifecycle
 
 PLUGIN = str(Path(__file__).parent / "plugins" / "counting.py")
-COMMON = words_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
+COMMON = key_data_of(key_for(0, Purpose.SHARED_WORLD, 0, 0))
 SETTINGS = {
     "federation.clients": 12,
     "federation.clients_per_round": 5,
@@ -136,7 +136,7 @@ def test_an_actor_that_hangs_is_replaced_and_changes_nothing(counting, here, ray
 def test_whoever_has_enough_closes_it_and_the_next_is_asked_at_once(counting, ray):
     federation = Federation(counting, ray)
     model = broadcast(federation.state.model)
-    jobs = [Job(c, words_of(key_for(0, Purpose.TRAINING, 0, c, 0))) for c in range(12)]
+    jobs = [Job(c, key_data_of(key_for(0, Purpose.TRAINING, 0, c, 0))) for c in range(12)]
     coming = ray.run(Train(), model, jobs, COMMON)
     (first, answer) = next(coming)
     coming.close()

@@ -57,7 +57,7 @@ def test_a_round_that_was_not_observed_is_selected_again():
     assert RoundRobin()(state, 5, among) == RoundRobin()(state, 6, among)
 
 
-def test_a_state_saved_in_the_middle_of_a_pass_goes_on_the_same_way():
+def test_a_state_saved_in_the_middle_of_a_pass_is_resumed_the_same_way():
     among = pool(10, 4)
     whole = [selected for selected, _ in play(among, 12)]
     *_, (_, state) = play(among, 4)

@@ -93,9 +93,9 @@ def for_algorithm(layers: list[dict[str, Any]], which: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any], depth: int = 3) -> dict[str, Any]:
-    """Merge tables: groups, and the words of `[world.clients]`, one by one.
+    """Merge tables: groups, and the parameters of `[world.clients]`, one by one.
 
-    How a word is drawn is replaced whole: half a table of it would say something else.
+    How a parameter is drawn is replaced whole: half a table of it would say something else.
     """
     result = dict(base)
     for key, value in over.items():

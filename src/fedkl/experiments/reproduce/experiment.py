@@ -36,7 +36,7 @@ class Case(NamedTuple):
     """Runs that differ in their seed alone."""
 
     name: str
-    """What their directories and tables are called, before the seed."""
+    """The names of their directories and tables, before the seed."""
     group: str
     title: str
     """Of its group."""
@@ -49,7 +49,7 @@ class Case(NamedTuple):
     rounds: int
     seeds: tuple[int, ...]
     experiment: str
-    """Whose case it is."""
+    """The experiment that the case is of."""
     tier: int
     """Where all experiments are run, those of the first tier come first."""
     reference: str = ""
@@ -80,7 +80,7 @@ class Finding(NamedTuple):
     draw: Callable[[], Figure]
     """Draws the figure."""
     text: str
-    """What the numbers say, in Markdown."""
+    """The meaning of the numbers, in Markdown."""
     verdicts: list[Verdict]
 
 
@@ -90,12 +90,12 @@ class Experiment:
 
     name: str
     figure: str
-    """Where in the paper."""
+    """The place in the paper."""
     summary: str
     judge: str
     """The name of what judges it, in `fedkl.experiments.reproduce.judges`."""
     claims: Mapping[str, str]
-    """What the paper says, in our words, by name."""
+    """The paper's statements, in our words, by name."""
     cases: Sequence[Case]
     differs: str
     """What is not as in the paper, or what the paper leaves open; Markdown."""

@@ -16,7 +16,7 @@ from fedkl.clients.work import Train, Work
 from fedkl.config.config import Config
 from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import counted
-from fedkl.engines.base import Failure, Job, Report, Words
+from fedkl.engines.base import Failure, Job, KeyData, Report
 from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.flower.fleet import Fleet, SentGreeting
 from fedkl.network.flower.relay_client import LostError, NodeAnswer, NodeMessage
@@ -133,7 +133,7 @@ class Flower:
         self._with_reconnects(lambda: fleet.settle(clients))
 
     def run(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Send requests at once; yield answers as they arrive, until all have or time is over.
 
@@ -204,7 +204,7 @@ class Flower:
                 yield client, answer
 
     def _ask(
-        self, work: Work[Any], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[Any], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> tuple[dict[str, PendingRequest], dict[int, Failure]]:
         """Send requests; return those that were sent, by id, and failures by client."""
         there = self._connected(work, jobs)

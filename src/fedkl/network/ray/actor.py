@@ -26,7 +26,7 @@ from fedkl.core.own_code import OwnCodeError, explained, own_code_error
 from fedkl.core.plugins import load_plugin, module_of
 from fedkl.core.processes import take_cores
 from fedkl.engines import InSharedWorld, Job
-from fedkl.engines.base import Words
+from fedkl.engines.base import KeyData
 from fedkl.engines.local import Site
 from fedkl.io import compilation
 from fedkl.io.files import explain_os_errors, write_atomically
@@ -173,7 +173,7 @@ class SharedPart(NamedTuple):
     jobs: list[Job]
     states: Mapping[int, ClientState]
     """States of the clients that have one."""
-    key: Words
+    key: KeyData
 
     @property
     def width(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fedkl.clients.records import Model
 from fedkl.clients.work import Work
 from fedkl.engines import Failure, Job
-from fedkl.engines.base import Report, Rows, Words, parts_of
+from fedkl.engines.base import KeyData, Report, Rows, parts_of
 from fedkl.engines.local import width_of
 from fedkl.network.ray.actor import ActorSetup, JaxSettings, Part, SharedPart, read_plugins
 from fedkl.network.ray.actor_pool import ActorPool, Batch, PoolSize
@@ -54,7 +54,7 @@ class Ray(Rows):
         self._actors = ActorPool(setup, size, patience, time.monotonic)
 
     def run(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> Generator[tuple[int, R | Failure], None, None]:
         """Yield every client's answer, in the order of the jobs that share a model.
 
@@ -80,7 +80,7 @@ class Ray(Rows):
         self._actors.close()
 
     def _parts(
-        self, work: Work[R], model: Model, jobs: Sequence[Job], key: Words
+        self, work: Work[R], model: Model, jobs: Sequence[Job], key: KeyData
     ) -> list[tuple[Model, Part | SharedPart]]:
         if self._shared:
             return [(model, SharedPart(list(jobs), self.save(), key))]

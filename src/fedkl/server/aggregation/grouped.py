@@ -85,7 +85,7 @@ class Region(NamedTuple):
     """A region between two reports."""
 
     model: Model
-    """What its clients start from."""
+    """The model that its clients start from."""
     new: dict[str, Moments]
     """The moments of data that the global server does not know yet."""
     weight: Float[np.ndarray, ""]

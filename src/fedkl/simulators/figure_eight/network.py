@@ -44,7 +44,7 @@ class Lane:
     """Its start, in metres along the loop."""
     length: float
     internal: bool
-    """Whether it lies inside a junction."""
+    """True if it lies inside a junction."""
     shape: Float[np.ndarray, "p 2"]
 
 

@@ -28,7 +28,7 @@ class Facts(NamedTuple):
     limit: int | None
     """Steps in an episode; None: Gymnasium sets no limit."""
     clean: bool
-    """Whether it is known that an environment may be used again, and never truncates by itself."""
+    """True if it is known that an environment may be used again, and never truncates by itself."""
     parameters: dict[str, Quantity]
     unseen: tuple[str, ...] = ()
     """Parameters that wrappers rule out, because they would not see what these change."""
@@ -153,9 +153,9 @@ class Environment:
         Raises:
             UserError: an environment failed.
         """
-        if self._distortion is not None or not self._sight.plain:
+        if self._distortion is not None or not self._flatten.plain:
             return step_each(several, columns, actions, following)
-        acts, seen, size = self._act(actions[0]), following[0], self._sight.size
+        acts, seen, size = self._act(actions[0]), following[0], self._flatten.size
         rewards, ended = outcomes = Outcomes([], [])
         for c in columns:
             one = several[c]
@@ -163,7 +163,7 @@ class Environment:
             try:
                 observation, reward, terminated, truncated, _ = one._env.step(acts[c])
                 if len(observation) != size:
-                    self._sight(observation)
+                    self._flatten(observation)
                 seen[c] = observation
                 reward = float(reward)
             except Exception as error:
@@ -203,7 +203,7 @@ class Environment:
 
     def _look(self, observation: Any) -> Float[np.ndarray, " o"]:
         try:
-            return self._sight(observation)
+            return self._flatten(observation)
         except Exception as error:
             raise environment_error(self._who, error, self._steps) from error
 
@@ -218,7 +218,7 @@ class Environment:
         self._bare: Any = self._env.unwrapped
         self._physics = Physics(self._bare)
         self._initial = InitialState(self._bare)
-        self._sight = ObservationFlattener(self._env.observation_space, self._who)
+        self._flatten = ObservationFlattener(self._env.observation_space, self._who)
         self._act = actuator_of(self._env.action_space, self._who)
         self._options: dict[str, Any] | None = None
         self._moves = self._draws = False
@@ -247,7 +247,7 @@ class Environment:
         """Return the spaces that all clients must share, as text; limits of actions may differ."""
         actions = actions_of(self._env.action_space, self._who)
         what = "discrete actions" if isinstance(actions, Numbers) else "numbers in an action"
-        return f"{self._sight.size} numbers in an observation", f"{actions.size} {what}"
+        return f"{self._flatten.size} numbers in an observation", f"{actions.size} {what}"
 
     def _cure(self) -> None:
         """Give BipedalWalker a new world: contacts of the last episode stay behind in its own."""
