@@ -138,6 +138,48 @@ class Unsettled(Mine):
         return {name: c * jnp.nan for name, c in result.coefficients.items()}
 
 
+class Rounded(Mine):
+    def penalty(self, at):
+        return jnp.round(10 * divergence(at)).astype(int)
+
+
+class Switched(Mine):
+    def penalty(self, at):
+        return jnp.where(divergence(at) > 0.001, 1.0, 0.0)
+
+
+class Counting(Mine):
+    seen: ClassVar[list] = []
+
+    def penalty(self, at):
+        self.seen.append(at.iteration)
+        return len(self.seen) * divergence(at)
+
+
+class Alternating(Mine):
+    flips: ClassVar[list] = []
+
+    def adapt(self, at, measured):
+        self.flips.append(1)
+        return {name: c * (1 + len(self.flips) % 2) for name, c in at.coefficients.items()}
+
+
+class Keeping(Mine):
+    kept: ClassVar[list] = []
+
+    def prepare(self, at, key):
+        self.kept.append(at.batch.advantage * 2)
+        return self.kept[0] if len(self.kept) > 2 else ()
+
+    def penalty(self, at):
+        self.kept.append(divergence(at) * 2)
+        return sum(self.kept[1:], jnp.zeros(())).mean()
+
+
+AGAIN = (
+    "gives something else when it is called again with the same input. What Python remembers (a "
+    "list, a counter) is looked at when a hook is compiled"
+)
 IN_JAX = "must be written in JAX, to be compiled and differentiated: jnp in the place of NumPy"
 
 
@@ -173,6 +215,11 @@ def config_with(algorithm, preset="probe-point", **changes):
         (Loses, "what `gather` gives has not the structure of what `server_state` gives: "),
         (Unsettled, "what `adapt_after_round` gives is not finite after a round"),
         (Undefined, "`distance_to_global` must give a finite number, not nan"),
+        (Rounded, "`penalty` depends on the policy, but its gradient is 0 everywhere, so it would "
+         "change nothing. What rounds or compares (jnp.round, jnp.floor, astype(int), >) has no"),
+        (Switched, "`penalty` depends on the policy, but its gradient is 0 everywhere"),
+        (Counting, f"`penalty` {AGAIN}"),
+        (Alternating, f"`adapt` {AGAIN}"),
     ],
 )  # fmt: skip
 def test_a_hook_that_no_round_can_use_is_named(algorithm, sentence):

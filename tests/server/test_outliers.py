@@ -80,12 +80,15 @@ def said(
     c2: Sequence[float] = (),
     history: Usual | None = None,
     limits: Limits = LIMITS,
+    known: Moments | None = None,
 ) -> tuple[dict[int, str], Usual]:
     """Who is an outlier among clients with these data, moves and coefficients."""
     number = len(seen) or len(weights) or len(c2)
     seen = seen or (NOTHING,) * number
     weights, c2 = weights or (0.1,) * number, c2 or (1.0,) * number
-    start = model(None if seen[0] is None else jax.tree.map(np.zeros_like, seen[0]))
+    if known is None and seen[0] is not None:
+        known = jax.tree.map(np.zeros_like, seen[0])
+    start = model(known)
     answers = {
         client: Trained(Update(model(*its), F32(64), ()), {})
         for client, its in enumerate(zip(seen, weights, c2, strict=True))
@@ -202,6 +205,24 @@ def test_a_deviation_is_within_the_factor_of_what_is_usual_among_clients():
     assert said(USUAL, USUAL, USUAL, moments(48, [3, 2], [308_000, 0]))[0] == {
         3: "observations deviate 20 times as much as other clients', over 20"
     }
+
+
+def test_data_that_cannot_widen_the_models_statistics_are_no_outliers():
+    """Near an optimum everybody sees nearly the same, and who explores a little 100 times as much.
+
+    The model has a mean of 0 and a deviation of 1: data 0.6 away may have a deviation of
+    0.8.
+    """
+    known = moments(480, [0, 0], [480, 480])
+    calm = [moments(48, [0.001 * k, 0], [48e-6, 48e-6]) for k in range(3)]
+    wide = moments(48, [0.6, 0], [48 * 0.639, 0])
+    assert [*said(*calm, wide)[0]] == [3]
+    assert said(*calm, wide, known=known)[0] == {}
+    wider = moments(48, [0.6, 0], [48 * 0.641, 0])
+    assert said(*calm, wider, known=known)[0] == said(*calm, wider)[0]
+    # Each feature by itself: the second one is as far as the first one is not.
+    other = moments(48, [0.6, 0.6], [48 * 0.639, 48 * 0.641])
+    assert "observations.mean" in said(*calm, other, known=known)[0][3]
 
 
 def test_what_did_not_vary_so_far_may_become_anything():

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fedkl.cli import console
 from fedkl.config import config, presets
 from fedkl.config.config import from_mapping
-from fedkl.core.errors import UserError
+from fedkl.core.errors import StalledError, UserError
 from fedkl.core.text import counted
 from fedkl.experiments import workers
 from fedkl.experiments.progress import follow
@@ -51,6 +51,19 @@ def with_bar(
         rounds: of all runs together; None: as many as their configs say.
     """
     return follow(runs, resume, place, console.talk, rounds)
+
+
+def say_stalled(runs: Sequence[Path]) -> None:
+    """Say which of several runs that have ended gave up before their last round.
+
+    Raises:
+        StalledError: all of them.
+    """
+    stalled = [run.name for run in runs if (RunDirectory(run).summary() or {}).get("stalled")]
+    if stalled and len(stalled) == len(runs):
+        raise StalledError("every run has stalled: `note` and `rejected` of their logs say why")
+    if stalled:
+        say(f"{len(stalled)} of {counted(len(runs), 'run')} have stalled: {', '.join(stalled)}")
 
 
 def say(line: str) -> None:

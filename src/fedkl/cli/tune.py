@@ -96,6 +96,7 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
         f"best for {plan.algorithm}: {describe(winner.settings)}; {steps:,} environment steps "
         f"for all; written to {best}"
     )
+    progress.say_stalled(plan.run_paths(path))
 
 
 def _table(plan: Plan, everything: Sequence[Tried], winner: Tried) -> tables.Table:

@@ -7,6 +7,7 @@ guard, iteration by iteration, in a training that goes nowhere.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -61,13 +62,14 @@ def require_sound_hooks(config: Config) -> None:
     moved = jax.tree.map(lambda x: x * 1.01 + 0.01, begun.policy)
     for policy, where in ((begun.policy, _AT_START), (moved, "for a policy that has moved")):
         _require_sound_steps(algorithm, at_step(begun, policy, begun.batch, 0), where)
+    _require_slope(algorithm, begun, (moved, jax.tree.map(lambda x: x * 1.5 + 0.2, begun.policy)))
     _require_sound_ends(config, learner, start, moved)
 
 
 def _require_sound_steps(algorithm: Algorithm, at: HookInput, where: str) -> None:
     """Check the hooks of an iteration, for one policy."""
     with _written_in_jax(algorithm, "penalty"):
-        _require_number(algorithm, "penalty", algorithm.penalty(at), where)
+        _require_number(algorithm, "penalty", _twice(algorithm, "penalty", at), where)
         slope = jax.grad(lambda p: _penalty(algorithm, at, p))(at.policy)
         jax.eval_shape(lambda a, at: a.penalty(at), algorithm, at)
     if not _finite(slope):
@@ -77,15 +79,62 @@ def _require_sound_steps(algorithm: Algorithm, at: HookInput, where: str) -> Non
             f"not finite {where}{hint}"
         )
     with _written_in_jax(algorithm, "gradient"):
-        _require_alike(algorithm, "gradient", slope, algorithm.gradient(slope, at), where)
+        _require_alike(
+            algorithm, "gradient", slope, _twice(algorithm, "gradient", slope, at), where
+        )
         jax.eval_shape(lambda a, g, at: a.gradient(g, at), algorithm, slope, at)
     with _written_in_jax(algorithm, "distance_to_global"):
+        _twice(algorithm, "distance_to_global", at)
         measured = measure(algorithm, at)
         _require_number(algorithm, "distance_to_global", measured.distance_global, where)
         jax.eval_shape(lambda a, at: a.distance_to_global(at), algorithm, at)
     with _written_in_jax(algorithm, "adapt"):
-        _require_alike(algorithm, "adapt", at.coefficients, algorithm.adapt(at, measured), where)
+        _require_alike(
+            algorithm, "adapt", at.coefficients, _twice(algorithm, "adapt", at, measured), where
+        )
         jax.eval_shape(lambda a, at, m: a.adapt(at, m), algorithm, at, measured)
+
+
+def _twice(algorithm: Algorithm, hook: str, *given: Any) -> Any:
+    """Call a hook twice with the same input, and return what it gives.
+
+    Raises:
+        UserError: it gives something else the second time.
+    """
+    first, second = (getattr(algorithm, hook)(*given) for _ in range(2))
+    if _bits(first) != _bits(second):
+        raise UserError(
+            f"the algorithm {algorithm.name} cannot be trained: `{hook}` gives something else when "
+            "it is called again with the same input. What Python remembers (a list, a counter) is "
+            "looked at when a hook is compiled and not when it runs: keep it in `client_state`, or "
+            "in a coefficient"
+        )
+    return first
+
+
+def _bits(tree: PyTree) -> tuple[Any, list[bytes]]:
+    return jax.tree.structure(tree), [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def _require_slope(algorithm: Algorithm, begun: HookInput, others: Sequence[Policy]) -> None:
+    """Check that a penalty which depends on the policy has a gradient somewhere.
+
+    Raises:
+        UserError: it changes in steps.
+    """
+
+    def number(policy: Policy) -> Any:
+        return _penalty(algorithm, begun, policy)
+
+    at_start = number(begun.policy)
+    changed = [policy for policy in others if number(policy) != at_start]
+    slopes = [jax.grad(number)(policy) for policy in changed]
+    if slopes and not any(np.any(leaf) for slope in slopes for leaf in jax.tree.leaves(slope)):
+        raise UserError(
+            f"the algorithm {algorithm.name} cannot be trained: `penalty` depends on the policy, "
+            "but its gradient is 0 everywhere, so it would change nothing. What rounds or compares "
+            "(jnp.round, jnp.floor, astype(int), >) has no slope"
+        )
 
 
 def _require_sound_ends(

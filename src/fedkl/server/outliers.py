@@ -173,17 +173,19 @@ def distance(traits: Traits, known: Sequence[Usual]) -> Distance:
             for name, size in traits.sizes.items()
         },
         means={
-            name: _nearest([(mean - u.centres[name], u.scales[name]) for u in known])
+            name: _nearest(
+                [(mean - u.centres[name], u.scales[name]) for u in known if name in u.scales]
+            )
             for name, mean in traits.means.items()
         },
         deviations={
-            name: _nearest([(deviation, usual.scales[name]) for usual in known])
+            name: _nearest([(deviation, u.scales[name]) for u in known if name in u.scales])
             for name, deviation in traits.deviations.items()
         },
         correlations={
-            name: min([_apart(its, u.correlations[name]) for u in known if u.scales[name].any()])
+            name: min(_apart(its, u.correlations[name]) for u in usual)
             for name, its in traits.correlations.items()
-            if any(usual.scales[name].any() for usual in known)
+            if (usual := [u for u in known if name in u.correlations and u.scales[name].any()])
         },
     )
 
@@ -211,11 +213,33 @@ def judge(
     now, before = usual_among([*traits.values()], history), usual_before(history)
     known = [now] if len(traits) >= MAJORITY else []
     known += [before] if before is not None else []
-    problems = {c: _problem(distance(its, known), limits) for c, its in traits.items()}
+    problems = {
+        c: _problem(distance(its, [*known, _inside(its, starts[c])]), limits)
+        for c, its in traits.items()
+    }
     outliers = {client: problem for client, problem in problems.items() if problem}
     remembered = [its for c, its in traits.items() if c not in outliers] or [*traits.values()]
     new = usual_among(remembered, history)
     return outliers, jax.tree.map(lambda x, past: np.stack([x, *past[:-1]]), new, history)
+
+
+def _inside(traits: Traits, start: Model) -> Usual:
+    """Return the model's own statistics of those features whose new data lie within them.
+
+    Data whose mean square distance from the model's mean is at most the model's variance cannot
+    widen it, however much less the others see now: near an optimum all rewards are nearly the same,
+    and those of a client that explores a little are many times as wide.
+    """
+    centres, scales = {}, {}
+    for name, mean in traits.means.items():
+        if getattr(start, name).count == 0:
+            continue
+        centre, deviation = mean_and_deviation(getattr(start, name))
+        spread = np.square(traits.deviations[name]) + np.square(mean - centre)
+        centres[name] = centre
+        scales[name] = np.where(spread <= np.square(deviation), deviation, 0.0)
+    sizes = {name: np.zeros(()) for name in traits.sizes}
+    return Usual(np.zeros(()), sizes, centres, scales, correlations={})
 
 
 def unconfirmed(

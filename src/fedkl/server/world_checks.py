@@ -30,7 +30,6 @@ _NOT_JAX = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerBoolConversionError,
     jax.errors.TracerIntegerConversionError,
-    jax.errors.UnexpectedTracerError,
 )
 """Errors of what asks a traced array for its numbers."""
 _LOOKED_AT = 1000
@@ -67,6 +66,13 @@ def written_in_jax(cannot: str, method: str) -> Iterator[None]:
     """
     try:
         yield
+    except jax.errors.UnexpectedTracerError as error:
+        raise explained(
+            f"{cannot}: `{method}` keeps what it computes, or finds what was kept, in Python (a "
+            "list, an attribute, a global), which is gone once it is compiled: what is to last "
+            "must be in what it is given and gives",
+            error,
+        ) from error
     except _NOT_JAX as error:
         raise explained(
             f"{cannot}: `{method}` must be written in JAX, to be compiled and differentiated: jnp "
