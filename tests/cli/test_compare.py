@@ -353,6 +353,20 @@ def test_a_comparison_trains_all_and_writes_the_page(tmp_path, capsys):
     assert "fedkl-seed0 started" not in out
 
 
+def test_a_comparison_says_which_runs_have_stalled_and_fails_if_all_have(tmp_path, capsys):
+    one = ["compare", "probe-point", "--algorithms", "fedavg", "--seeds", "1", *TINY,
+           "federation.rounds=3", "federation.max_empty_rounds=1"]  # fmt: skip
+    varied = ["--vary", "learner.learning_rate=0.0003,1000000"]
+    code, out, err = call(capsys, *one, *varied, "--run", tmp_path / "some")
+    assert (code, err) == (0, "")
+    assert "1 of 2 runs have stalled: fedavg-learning_rate=1000000-seed0\n" in out
+    code, _, err = call(capsys, *one, "learner.learning_rate=1000000", "--run", tmp_path / "all")
+    assert code == 3
+    assert "every run has stalled" in err
+    assert "Traceback" not in err
+    assert (tmp_path / "all/report.html").is_file()
+
+
 def test_a_comparison_cannot_be_made_twice_or_run_twice_at_once(tmp_path, capsys):
     path = tmp_path / "comparison"
     command = ["compare", "probe-point", "--algorithms", "fedkl", "--seeds", "1", "--run", path]

@@ -167,13 +167,9 @@ class Alternating(Mine):
 class Keeping(Mine):
     kept: ClassVar[list] = []
 
-    def prepare(self, at, key):
-        self.kept.append(at.batch.advantage * 2)
-        return self.kept[0] if len(self.kept) > 2 else ()
-
     def penalty(self, at):
-        self.kept.append(divergence(at) * 2)
-        return sum(self.kept[1:], jnp.zeros(())).mean()
+        self.kept.append(divergence(at))
+        return (self.kept[-2:][0] + self.kept[-1]) / 2
 
 
 AGAIN = (
@@ -220,6 +216,7 @@ def config_with(algorithm, preset="probe-point", **changes):
         (Switched, "`penalty` depends on the policy, but its gradient is 0 everywhere"),
         (Counting, f"`penalty` {AGAIN}"),
         (Alternating, f"`adapt` {AGAIN}"),
+        (Keeping, "`penalty` keeps what it computes, or finds what was kept, in Python (a list, "),
     ],
 )  # fmt: skip
 def test_a_hook_that_no_round_can_use_is_named(algorithm, sentence):
