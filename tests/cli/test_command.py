@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -267,3 +269,15 @@ def test_colours_that_are_forced_draw_no_bar_where_nothing_can_be_drawn_over(mon
     assert console.out.is_terminal
     assert not is_live(console.out)
     assert not is_live(console.err)
+
+
+@pytest.mark.parametrize(("package", "command"), [("rich", "list"), ("jax", "show demo")])
+def test_a_command_says_that_fedkl_was_installed_without_its_dependencies(package, command):
+    program = (
+        f"import sys; sys.modules['{package}'] = None; from fedkl.cli import main; "
+        f"main({command.split()})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"fedkl: {package} is not installed, and commands need all that")
+    assert len(done.stderr.splitlines()) == 1

@@ -146,6 +146,8 @@ train gone.toml                     | gone.py is not a file
 # where and how
 train demo --run run                | run holds a run already; go on with it by `fedkl resume run`
 train demo --run notes              | notes is not empty; give a new directory for a new run
+train demo --run=                   | argument --run: must not be empty
+train demo --run /proc/x/y          | cannot create /proc/x/y: nothing can be made in that place
 train demo --run notes.txt          | notes.txt is a file; give a directory for the run
 train demo --device gpu             | JAX takes the best device that there is: JAX_PLATFORMS=cpu
 train demo --gpu                    | JAX takes the best device that there is: JAX_PLATFORMS=cpu
@@ -158,7 +160,9 @@ Train demo                          | invalid choice: 'Train' (did you mean trai
 # resume, evaluate, export, check, heterogeneity, report
 resume nosuch                       | nosuch does not exist
 resume notes                        | notes is not a run directory: it has no config.toml
-resume notes.txt                    | notes.txt is not a run directory
+resume notes.txt                    | notes.txt is a file, and the directory of a run is asked for
+check notes.txt                     | notes.txt is a file, and the directory of a run is asked for
+report notes.txt                    | notes.txt is a file, and the directory of a run is asked for
 resume cut                          | cut/config.toml is not valid TOML
 resume bare                         | bare has a log of 2 rounds and no checkpoint
 resume run --until 0                | --until must be at least 1, not 0

@@ -126,9 +126,9 @@ def test_a_run_that_goes_nowhere_is_given_up(tiny, between):
         list(federation)
     assert engine.kept == [(1, []), (2, []), (3, [])]
     assert str(caught.value) == (
-        "training has stalled: no update of the last 3 rounds reached the model; the last because "
-        "of 0 accepted updates, fewer than the quorum of 1; client 1: out of order "
-        "(see federation.max_empty_rounds)"
+        "training has stalled: no update of the last 3 rounds reached the model (see "
+        "federation.max_empty_rounds); in the last round: 0 accepted updates, fewer than the "
+        "quorum of 1; client 1: out of order"
     )
 
 

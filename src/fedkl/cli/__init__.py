@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fedkl.cli import interrupts
+from fedkl.core.errors import missing_dependency
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -21,6 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         print("fedkl: interrupted", file=sys.stderr)
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        if not (missing := missing_dependency(error)):
+            raise
+        print(f"fedkl: {missing}", file=sys.stderr)
+        sys.exit(2)
 
 
 __all__ = ["main"]

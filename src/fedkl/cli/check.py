@@ -29,8 +29,6 @@ def run(options: argparse.Namespace) -> None:
         from fedkl.training.plans import PLANS
 
     path = options.run
-    if not path.is_dir():
-        raise UserError(f"there is no directory '{path}'")
     planned = any((path / name).is_file() for name in PLANS)
     is_run = (path / "config.toml").is_file() and not planned
     runs = [path] if is_run else runs_in(path) or ([] if planned else [path])

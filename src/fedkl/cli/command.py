@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from fedkl.cli import console, precheck
 from fedkl.cli.parser import parser
-from fedkl.core.errors import STALLED, StalledError, UserError
+from fedkl.core.errors import STALLED, StalledError, UserError, missing_dependency
 from fedkl.core.own_code import own_code_error
 from fedkl.core.text import one_line
 
@@ -47,6 +47,8 @@ def _explain(error: Exception, run: Path | None) -> int:
     # JAX's own class for it is not known before JAX is imported.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         console.say("there is not enough memory for this")
+    elif missing := missing_dependency(error):
+        console.say(missing)
     elif told := own_code_error(error):
         # Rarely asked for, and it knows of runs.
         from fedkl.training import tracebacks

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fedkl.cli import console
@@ -155,7 +156,9 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(wrong[0][2:], known, before="--")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Convert as always, but say what a number must be."""
+        """Convert as always, but say what a number must be, and take no empty path."""
+        if action.type is Path and not arg_string:
+            raise argparse.ArgumentError(action, "must not be empty")
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:

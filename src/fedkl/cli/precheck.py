@@ -61,6 +61,8 @@ def _check_there(path: Path) -> None:
     with explain_os_errors("read", path):
         if not path.exists():
             raise UserError(f"{path} does not exist")
+        if not path.is_dir():
+            raise UserError(f"{path} is a file, and the directory of a run is asked for")
 
 
 def _check_experiment(name: str) -> None:

@@ -45,6 +45,8 @@ def explain_os_errors(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+        if doing == "create" and error.errno == errno.ENOENT:
+            reason = "nothing can be made in that place"
         raise UserError(f"cannot {doing} {path}: {reason}") from error
 
 

@@ -122,7 +122,7 @@ class Federation:
             last = counted(int(self.state.empty_rounds), "round")
             raise StalledError(
                 f"training has stalled: no update of the last {last} "
-                f"reached the model{self._trouble} (see federation.max_empty_rounds)"
+                f"reached the model (see federation.max_empty_rounds){self._trouble}"
             )
 
     @property
@@ -381,4 +381,4 @@ def _trouble(note: str | None, rejected: Mapping[int, str]) -> str:
     if note is None:
         return ""
     culprits = [f"client {client}: {reason}" for client, reason in rejected.items()]
-    return f"; the last because of {'; '.join([note, *culprits[:1]])}"
+    return f"; in the last round: {'; '.join([note, *culprits[:1]])}"

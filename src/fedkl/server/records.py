@@ -219,10 +219,14 @@ def no_move(accepted: Mapping[int, Trained]) -> str | None:
         return None
     divergences = np.concatenate([t.metrics["kl_local"] for t in accepted.values()])
     broken = int(np.sum(~np.isfinite(divergences)))
-    return (
-        f"no client's policy moved: all {len(divergences)} local iterations were rolled back, "
+    why = (
         f"{broken} of them because kl_local was not finite (is learner.learning_rate too large, or "
         "a gradient NaN?)"
+        if broken
+        else "because kl_local was too large (is learner.learning_rate?)"
+    )
+    return (
+        f"no client's policy moved: all {len(divergences)} local iterations were rolled back, {why}"
     )
 
 

@@ -84,6 +84,15 @@ def test_a_missing_package_is_answered_with_what_to_install(monkeypatch, id, pac
     )
 
 
+def test_what_gives_images_is_not_worth_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for name in list(sys.modules):
+        if name.startswith("gymnasium.envs.box2d"):
+            monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UserError, match=r"CarRacing-v3 gives images, which are not supported$"):
+        registration.make(registration.find("CarRacing-v3"), {})
+
+
 @pytest.mark.parametrize(
     ("id", "arguments", "sentence"),
     [

@@ -20,6 +20,8 @@ from fedkl.core.own_code import explained
 from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+_OF_IMAGES = ("CarRacing",)
+"""Environments that need a package to be made, and could not be used with it either."""
 """The extra that environments of a module need."""
 
 
@@ -116,6 +118,8 @@ def _cannot_be_made(spec: EnvSpec, error: Exception) -> str:
     missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
     extra = next((e for m, e in _EXTRAS.items() if _module_of(spec).startswith(m)), "")
     package = {"box2d": "Box2D", "mujoco": "mujoco"}.get(extra)
+    if missing and spec.name in _OF_IMAGES:
+        return f"world.id: the environment {spec.id} gives images, which are not supported"
     if missing and package and not importlib.util.find_spec(package):
         return str(
             MissingPackageError(f"world.id: the environment {spec.id} needs {package}", extra)
