@@ -50,7 +50,7 @@ class _Begun(NamedTuple):
     """Every iteration's key for acting, as plain numbers."""
 
 
-class _Step(NamedTuple):
+class _Improved(NamedTuple):
     """The result of an iteration's policy optimisation."""
 
     carry: PyTree
@@ -73,9 +73,9 @@ def _improve(
     data: Trajectories,
     cleaned: Any,
     index: Int[Array, ""],
-) -> _Step:
+) -> _Improved:
     after, batch, metrics = task.learner.improve(task, start, carry, data, cleaned, index)
-    return _Step(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
+    return _Improved(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
 
 
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
@@ -308,7 +308,7 @@ class Group:
         assert isinstance(world, SharedWorld)
         data = trajectories(columns, self._numbers, world.horizon, world.truncates)
         cleaned = _clean_all(self._task, data)
-        step: _Step = _finished(
+        step: _Improved = _finished(
             _improve_all(self._task, self._start, self._carry, data, cleaned, np.int32(i))
         )
         self._carry, self._batch, self._actor = step.carry, step.batch, step.actor
