@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Rows, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import (
+    OPEN,
+    Experiment,
+    ExperimentResult,
+    Rows,
+    Runs,
+    Verdict,
+)
 from fedkl.experiments.reproduce.statistics import (
     STAGE,
     correlation,
@@ -52,7 +59,7 @@ MARKS = (
 _SEEN = (_POTENTIAL, _ALIGNMENT)
 
 
-def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
+def judge_negative_potential(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge the gain of rounds with and without a mark."""
     cases = [case for case in experiment.cases if runs.get(case.name)]
     rows: list[dict[str, Any]] = []
@@ -67,7 +74,7 @@ def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
         verdicts.append(_slows(own))
         drawn.append(own)
         rows += own
-    return Finding(rows, partial(_figure, drawn[0]), "\n".join(texts), verdicts[:1])
+    return ExperimentResult(rows, partial(_figure, drawn[0]), "\n".join(texts), verdicts[:1])
 
 
 def _rounds(table_rows: Rows) -> list[dict[str, Any]]:
