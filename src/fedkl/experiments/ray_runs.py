@@ -143,7 +143,7 @@ def _restore(federation: Federation, state: RemoteState) -> None:
         raise UserError(f"the checkpoint does not fit config.toml: {error}") from error
 
 
-class _Position(NamedTuple):
+class _HeldPosition(NamedTuple):
     round: int
 
 
@@ -169,9 +169,9 @@ class OnCluster:
         self._stop = stop
 
     @property
-    def state(self) -> _Position:
+    def state(self) -> _HeldPosition:
         """Its position."""
-        return _Position(int(self._held.arrays.get("round", 0)))
+        return _HeldPosition(int(self._held.arrays.get("round", 0)))
 
     @property
     def stalled(self) -> bool:
