@@ -91,7 +91,6 @@ def config_of(plan: TuningPlan, candidate: Candidate, seed: int) -> Config:
 
 
 def _add(path: Path, before: TuningPlan, request: TuningRequest, warn: Warn) -> TuningPlan:
-    """Add to a tuning; return the plan that it has now."""
     additions.require_known_code(path, before.settings, before.plugins, before.candidates)
     plan = _united(path, before, request)
     there = additions.rounds_in(before.run_paths(path))
@@ -119,7 +118,6 @@ def _add(path: Path, before: TuningPlan, request: TuningRequest, warn: Warn) -> 
 
 
 def _united(path: Path, before: TuningPlan, request: TuningRequest) -> TuningPlan:
-    """Unite the plan that a tuning has with what is added."""
     if request.plan.algorithm not in ("", before.algorithm):
         raise UserError(
             f"{path} tunes {before.algorithm}, not {request.plan.algorithm}: an algorithm has a "

@@ -242,7 +242,6 @@ def begin(
 
 
 def _united(path: Path, before: ComparisonPlan, more: ComparisonPlan) -> ComparisonPlan:
-    """Unite the plan that a comparison has with what is added."""
     keys = list(dict.fromkeys(key for settings in before.vary for key in settings))
     if keys and any({*settings} != {*keys} for settings in more.vary):
         raise UserError(

@@ -170,7 +170,6 @@ class OnCluster:
 
     @property
     def state(self) -> _HeldPosition:
-        """Its position."""
         return _HeldPosition(int(self._held.arrays.get("round", 0)))
 
     @property

@@ -46,7 +46,6 @@ class ClientPlace(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Folder of this client."""
         return self.directory / str(self.client)
 
     @property

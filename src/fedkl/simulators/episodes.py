@@ -201,7 +201,6 @@ def _actions(spans: list[_Span], shape: tuple[int, ...]) -> Shaped[np.ndarray, "
 
 
 def _rewards(spans: list[_Span], shape: tuple[int, ...]) -> Float[np.ndarray, "h n c"]:
-    """Return the rewards of all columns."""
     result = np.zeros(shape, np.float32)
     row = 0
     for columns, _, rewards in spans:

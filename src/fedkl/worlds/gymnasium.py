@@ -113,7 +113,6 @@ class Gymnasium(WrappedEnv, SoloWorld):
         return draw
 
     def simulator(self) -> Recipe:
-        """Return an `Environment`."""
         return Recipe(
             "fedkl.simulators.gymnasium.simulation:Environment",
             {"id": self.id, "arguments": read_arguments(self.arguments, "world.arguments")},

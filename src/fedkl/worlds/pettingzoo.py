@@ -62,7 +62,6 @@ class PettingZoo(WrappedEnv, SharedWorld):
         return True
 
     def simulator(self) -> Recipe:
-        """Return a `ParallelEnvironment`."""
         arguments = read_arguments(self.arguments, "world.arguments")
         return Recipe(
             "fedkl.simulators.pettingzoo:ParallelEnvironment",

@@ -218,7 +218,6 @@ def _works(write: Callable[[], None]) -> bool:
 
 
 def _like(before: Any, value: np.ndarray) -> Any:
-    """Return a value of the kind that was there before."""
     if isinstance(before, np.ndarray):
         return value.astype(before.dtype)
     if isinstance(before, list | tuple):

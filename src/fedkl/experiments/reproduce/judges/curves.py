@@ -88,7 +88,6 @@ def curves_of(
 
 
 def case_curves(case: Case, runs: Mapping[int, Rows], quantity: str = "return_mean") -> CaseCurves:
-    """The curves of one case."""
     seeds = sorted(runs)
     length = max(case.rounds if gave_up(rows, case) else len(rows) for rows in runs.values())
     values = np.stack([_filled(runs[seed], quantity, length) for seed in seeds])

@@ -58,7 +58,6 @@ def judge_heterogeneity_level(experiment: Experiment, runs: Runs) -> ExperimentR
 
 
 def _measured(rows: list[dict[str, Any]], case: str, seeds: list[int]) -> list[int]:
-    """The rounds that were measured in all of these seeds."""
     of_each = [{r["round"] for r in rows if (r["case"], r["seed"]) == (case, s)} for s in seeds]
     return sorted(set.intersection(*of_each))
 
