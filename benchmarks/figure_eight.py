@@ -21,7 +21,7 @@ import numpy as np
 
 from fedkl.simulators.actors import Actor, Actors
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Job, run_job
+from fedkl.simulators.episodes import EpisodeJob, run_job
 from fedkl.simulators.figure_eight.simulation import Simulation
 
 HORIZON = 1500
@@ -49,7 +49,7 @@ def main() -> None:
 def measure_step(simulation: Simulation, repetitions: int) -> dict[str, Any]:
     """Episodes of SUMO alone and whole ones, in turn, and where the time of a whole one goes."""
     actors = [actor(k) for k in range(simulation.agents)]
-    job = Job((Seed((1,)),), actors, (HORIZON,))
+    job = EpisodeJob((Seed((1,)),), actors, (HORIZON,))
     run_job([simulation], job)
     bare, full, reset = [], [], []
     for _ in range(repetitions):
@@ -79,7 +79,7 @@ def bare_step(simulation: Simulation) -> float:
     return (time.process_time() - start) / HORIZON
 
 
-def full_step(simulation: Simulation, job: Job) -> float:
+def full_step(simulation: Simulation, job: EpisodeJob) -> float:
     """Seconds of processor time that a step of training takes, with all that belongs to it: an
     episode as a worker runs it, from its reset to the arrays that are sent."""
     start = time.process_time()
@@ -87,7 +87,7 @@ def full_step(simulation: Simulation, job: Job) -> float:
     return (time.process_time() - start) / HORIZON
 
 
-def breakdown(simulation: Simulation, job: Job) -> dict[str, float]:
+def breakdown(simulation: Simulation, job: EpisodeJob) -> dict[str, float]:
     """Microseconds of a step, by part; the clock itself adds a little to each."""
     spent: dict[str, float] = {}
 
@@ -147,8 +147,8 @@ def measure_learning(
     import fedkl
     from fedkl.clients.records import Task, first_states
     from fedkl.config.config import parse_assignment
-    from fedkl.engines.base import Job as ClientJob
-    from fedkl.engines.shared_world import Group
+    from fedkl.engines.base import EpisodeJob as ClientJob
+    from fedkl.engines.shared_world import ClientGroup
     from fedkl.learning.randomness import Purpose, key_for
 
     config = fedkl.preset("figure-eight", set=dict(map(parse_assignment, assignments)))
@@ -157,8 +157,10 @@ def measure_learning(
         task, config.federation.sharing(), key_for(config.seed, Purpose.MODEL)
     )
     key = np.asarray(jax.random.key_data(jax.random.key(1)))
-    group = Group(task, model, [ClientJob(0, key)], [jax.device_get(state)])
-    job = Job((Seed((1,)),), [actor(k) for k in range(simulation.agents)], (config.world.horizon,))
+    group = ClientGroup(task, model, [ClientJob(0, key)], [jax.device_get(state)])
+    job = EpisodeJob(
+        (Seed((1,)),), [actor(k) for k in range(simulation.agents)], (config.world.horizon,)
+    )
     columns = [run_job([simulation], job)]
     policy, critic = [], []
     for i in range(repetitions + 1):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedkl.learning.advantage import Steps, advantages
+from fedkl.learning.advantage import advantages
 from fedkl.learning.critic import with_time
 from fedkl.learning.statistics import Moments
 from fedkl.server.aggregation import Mean
@@ -34,8 +34,8 @@ def test_numpys_arrays_are_as_good_as_jaxs():
 
 def test_whole_numbers_are_numbers():
     ones, yes = jnp.ones((3, 2)), jnp.ones((3, 2), bool)
-    steps = Steps(ones, ones, ones, yes, yes)
-    np.testing.assert_array_equal(advantages(steps, 1, 0.95), advantages(steps, 1.0, 0.95))
+    steps = (ones, ones, ones, yes, yes)
+    np.testing.assert_array_equal(advantages(*steps, 1, 0.95), advantages(*steps, 1.0, 0.95))
 
 
 def test_other_kinds_of_numbers_raise():

@@ -12,6 +12,7 @@ import fedkl
 from fedkl.algorithms import Coefficient, FedKL, Measured
 from fedkl.core.errors import UserError
 from fedkl.learning.distributions import DISTANCES
+from fedkl.learning.penalty import SCHEDULES
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import at_step
 from fedkl.learning.settings import LearnerSettings
@@ -169,6 +170,18 @@ def test_the_last_target_of_a_ramp_is_d_global(ramped):
     ramp = FedKL(d_global=0.6, c1_adapted="ramp")
     assert ramped(ramp, 0.5, [0.6]) == [0.5]
     assert ramped(ramp, 0.5, [0.3, 0.6]) == [0.5, 0.5]
+
+
+def test_c1_is_adapted_to_the_targets_of_a_schedule_that_is_registered(ramped, monkeypatch):
+    monkeypatch.setattr(SCHEDULES, "_classes", dict(SCHEDULES._classes))
+
+    @fedkl.register_schedule
+    def falling(iteration, iterations, d_global):
+        return d_global * (iterations - iteration)
+
+    schedule = FedKL(d_global=0.1, c1_adapted="falling")
+    # Targets 0.4, 0.3, 0.2 and 0.1, where the same distance is below, below, near and above.
+    assert ramped(schedule, 0.5, [0.2] * 4) == [0.25, 0.125, 0.125, 0.25]
 
 
 def test_a_ramp_may_be_capped_by_the_advantage(hand):

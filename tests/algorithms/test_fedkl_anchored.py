@@ -12,7 +12,7 @@ from scipy import stats
 import fedkl
 from fedkl import cli
 from fedkl.algorithms import Coefficient, FedKLAnchored, Measured
-from fedkl.algorithms.fedkl_anchored import BLOCKS, GIVEN_UP, POOL, Anchors, Pool
+from fedkl.algorithms.fedkl_anchored import BLOCKS, GIVEN_UP, POOL, AnchorPool, Anchors
 from fedkl.core.errors import UserError
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import at_step, objective
@@ -278,7 +278,7 @@ def test_the_server_averages_c_a():
 def pool_of(states):
     padded = np.zeros((POOL, FEATURES), np.float32)
     padded[: len(states)] = states
-    return Pool(padded, np.int32(len(states)))
+    return AnchorPool(padded, np.int32(len(states)))
 
 
 def test_an_empty_pool_has_one_anchor_an_observation_of_zeros(drawn, discrete):
@@ -370,7 +370,7 @@ def test_a_client_sends_its_sample_and_nothing_else(hand):
 
 
 def test_c_a_follows_what_shared_anchors_measure(settled):
-    pool = Pool(np.ones((POOL, 1), np.float32), np.int32(3))
+    pool = AnchorPool(np.ones((POOL, 1), np.float32), np.int32(3))
     algorithm = FedKLAnchored(anchors="shared", d_anchor=0.3)
     assert settled(algorithm, 0.5, 0.4, server_state=pool) == 1
 

@@ -71,7 +71,7 @@ def test_what_only_policies_need_is_missed_too(tmp_path, capsys):
 
 def test_several_runs_are_checked_one_by_one(tmp_path, capsys):
     path = tmp_path / "both"
-    plan = compare.Plan("probe-point", ("fedkl", "fedavg"), (0,), 1)
+    plan = compare.ComparisonPlan("probe-point", ("fedkl", "fedavg"), (0,), 1)
     compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SMALLEST))
     code, out, _ = call(capsys, "check", path)
     assert (code, out.count("all is well, 0 rounds")) == (0, 2)
@@ -122,7 +122,7 @@ def test_a_port_of_somebody_else_is_not_opened(run, capsys):
 
 def test_a_run_of_a_comparison_that_lies_elsewhere_is_left_alone(run, tmp_path, capsys):
     path = tmp_path / "comparison"
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    plan = compare.ComparisonPlan("probe-point", ("fedkl",), (0,), 1)
     compare.create(path, plan, lambda a, s, _: fedkl.preset("probe-point", a, s, SMALLEST))
     shutil.rmtree(path / "fedkl-seed0")
     (path / "fedkl-seed0").symlink_to(run)
@@ -134,7 +134,7 @@ def test_a_run_of_a_comparison_that_lies_elsewhere_is_left_alone(run, tmp_path, 
 
 
 def test_a_comparison_respects_the_umask(tmp_path):
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    plan = compare.ComparisonPlan("probe-point", ("fedkl",), (0,), 1)
     before = os.umask(0o077)
     try:
         compare.create(tmp_path / "x", plan, lambda a, s, _: fedkl.preset("probe-point", a, s))

@@ -45,7 +45,7 @@ def test_every_cell_of_a_sweep_is_an_ordinary_run(tmp_path, capsys, untrained):
     path = tmp_path / "sweep"
     code, _, err = call(capsys, *SWEEP, "--run", path)
     assert (code, err) == (0, "")
-    plan = compare.Plan.read(path)
+    plan = compare.ComparisonPlan.read(path)
     assert [*plan.cells()] == CELLS
     runs = plan.run_paths(path)
     assert [run.name for run in runs] == [f"{cell}-seed{s}" for s in (0, 1) for cell in CELLS]
@@ -68,13 +68,13 @@ def test_who_lacks_a_setting_is_trained_once_for_all_its_values(tmp_path, capsys
     assert out == "fedavg has no algorithm.d_global: it is trained once for all values\n"
     by_hand = ["fedavg-d_local=0.01", "fedavg-d_local=0.02"]
     by_hand += [f"fedkl-d_global={g}-d_local={d}" for g in (0.1, 0.3) for d in (0.01, 0.02)]
-    assert [*compare.Plan.read(path).cells()] == by_hand
+    assert [*compare.ComparisonPlan.read(path).cells()] == by_hand
     assert {f"{cell}-seed0" for cell in by_hand} == {p.name for p in path.iterdir() if p.is_dir()}
 
 
 def made_in(path):
     """The configs of a comparison's runs, by the name of the cell."""
-    plan = compare.Plan.read(path)
+    plan = compare.ComparisonPlan.read(path)
     runs = {run.name.removesuffix("-seed0"): run for run in plan.run_paths(path)}
     return {name: of_run(RunDirectory.open(run)) for name, run in runs.items()}
 
@@ -135,7 +135,7 @@ def test_a_comparison_with_references_is_trained_and_reported(tmp_path, capsys):
     assert rows[1]["megabytes_down"] == 0
     steps = {
         run.name: RunDirectory.open(run).summary()["env_steps"]
-        for run in compare.Plan.read(path).run_paths(path)
+        for run in compare.ComparisonPlan.read(path).run_paths(path)
     }
     assert len({*steps.values()}) == 1
 
@@ -192,16 +192,16 @@ def test_a_plan_whose_sweep_is_damaged_is_answered_with_a_sentence(tmp_path, cap
     text = (path / "compare.toml").read_text()
     (path / "compare.toml").write_text(text[: text.index("vary")] + 'vary = "d_local"\n')
     with pytest.raises(UserError, match=r"compare\.toml\.vary must be a list of tables, not 'd_l"):
-        compare.Plan.read(path)
+        compare.ComparisonPlan.read(path)
     (path / "compare.toml").write_text(f"{text}\n[lacks]\nfedavg = 1\n")
     with pytest.raises(UserError, match=r"compare\.toml\.lacks must be a table of lists, not {'f"):
-        compare.Plan.read(path)
+        compare.ComparisonPlan.read(path)
 
 
 def test_settings_that_no_folder_can_be_named_after_are_still_apart():
-    from fedkl.training.comparison import Plan
+    from fedkl.training.comparison import ComparisonPlan
 
-    plan = Plan("x", ("fedkl",), (0,), vary=({"a.b": "u/v"}, {"a.b": "u:v"}))
+    plan = ComparisonPlan("x", ("fedkl",), (0,), vary=({"a.b": "u/v"}, {"a.b": "u:v"}))
     assert [*plan.cells()] == ["fedkl-b=u-v", "fedkl-b=u-v-1"]
 
 
@@ -391,7 +391,7 @@ def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, capsys, old, new, 
     from fedkl.config import config
 
     path = tmp_path / "comparison"
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    plan = compare.ComparisonPlan("probe-point", ("fedkl",), (0,), 1)
     compare.create(path, plan, lambda *_: config.preset("probe-point"))
     text = (path / "compare.toml").read_text()
     assert old in text
@@ -406,7 +406,7 @@ def test_a_comparison_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
         raise UserError("the disk is full")
 
     monkeypatch.setattr(workers.RunDirectory, "create", fail)
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    plan = compare.ComparisonPlan("probe-point", ("fedkl",), (0,), 1)
     with pytest.raises(UserError, match="full"):
         compare.create(tmp_path / "x", plan, lambda *_: config.preset("probe-point"))
     assert list(tmp_path.iterdir()) == []

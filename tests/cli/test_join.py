@@ -223,7 +223,7 @@ print("SuperNode ID: 1", flush=True)
 place = json.loads(Path(os.environ["FEDKL_PLACE"]).read_text())
 folder = Path(place["directory"]) / str(place["client"])
 greeting = (folder.parent.parent / "greeting").read_bytes()
-client = client_process.Place(folder.parent, place["client"], watch=place["watch"])
+client = client_process.ClientPlace(folder.parent, place["client"], watch=place["watch"])
 client_process.deliver(client, greeting, 600)
 time.sleep(600)
 """

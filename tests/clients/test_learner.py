@@ -13,6 +13,7 @@ from fedkl.clients import LEARNERS, Behaviour, Learner, Model, Policy, Sharing, 
 from fedkl.clients.learner import LOCAL_HOOKS
 from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.config.config import from_mapping
+from fedkl.learning.diagnostics import DIAGNOSTICS
 
 NOTHING = {
     "federation.observation_statistics": "none",
@@ -111,3 +112,40 @@ def test_an_unknown_learner_is_named_with_those_there_are():
         "learner.name: there is no learner 'policy-optimization' "
         "(did you mean policy-optimisation?); available: policy-optimisation"
     )
+
+
+class Numbered(PolicyOptimisation):
+    """The paper's learner, which also logs the number of its iteration."""
+
+    name: ClassVar[str] = "numbered"
+    summary: ClassVar[str] = "the paper's, with a metric of its own"
+    logged: ClassVar[tuple[str, ...]] = ("number",)
+
+    def improve(self, task, start, carry, data, cleaned, index):
+        carry, batch, metrics = super().improve(task, start, carry, data, cleaned, index)
+        return carry, batch, metrics | {"number": jnp.float32(index)}
+
+
+def test_a_learner_has_the_metrics_of_those_it_derives_from_and_each_once():
+    class Again(Numbered):
+        logged: ClassVar[tuple[str, ...]] = ("entropy", "last")
+
+    assert Learner.all_logged() == ()
+    assert PolicyOptimisation.all_logged() == DIAGNOSTICS
+    assert Numbered.all_logged() == (*DIAGNOSTICS, "number")
+    assert Again.all_logged() == (*DIAGNOSTICS, "number", "last")
+
+
+def test_a_learner_derived_from_the_papers_adds_a_metric_and_changes_no_bit(monkeypatch):
+    monkeypatch.setattr(LEARNERS, "_classes", dict(LEARNERS._classes))
+    LEARNERS.register(Numbered)
+
+    def train(**changes):
+        federation = fedkl.Federation(fedkl.preset("probe-point", "fedkl", set=changes))
+        return federation.run_round(), jax.device_get(federation.state.model)
+
+    (papers, model), (derived, same) = train(), train(**{"learner.name": "numbered"})
+    jax.tree.map(np.testing.assert_array_equal, model, same)
+    for one, other in zip(papers["clients"], derived["clients"], strict=True):
+        # Iterations 0 to 4 have a mean of 2.
+        assert other["learner"] == one["learner"] | {"number": 2.0}

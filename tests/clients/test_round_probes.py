@@ -13,7 +13,7 @@ from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Task
 from fedkl.learning.critic import values
 from fedkl.learning.settings import CriticSettings
-from fedkl.server.aggregation import Chain as Aggregation
+from fedkl.server.aggregation import AggregationChain as Aggregation
 from fedkl.worlds import Bandit, Chain, PointTarget
 from fedkl.worlds.base import Transition
 

@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 
+import fedkl
 from fedkl.algorithms import FedKL
 from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import Task, first_states
-from fedkl.engines.base import Failure, Job, Rows, parts_of
+from fedkl.engines.base import Engine, Failure, Job, Rows, parts_of
 from fedkl.learning.settings import CriticSettings, Sharing
 from fedkl.worlds import PointTarget
 
@@ -122,3 +123,32 @@ def test_jobs_that_start_from_the_same_model_go_together_up_to_the_width(made):
         (False, [5]),
         (True, [1, 4]),
     ]
+
+
+class Without:
+    """An engine around an engine, in which some clients drop out of every round."""
+
+    def __init__(self, engine, gone):
+        self._engine, self._gone = engine, gone
+
+    def run(self, work, model, jobs, key):
+        left = [job for job in jobs if job.client not in self._gone]
+        yield from ((c, Failure("gone", again=False)) for c in self._gone)
+        yield from self._engine.run(work, model, left, key)
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+
+def test_an_engine_may_be_wrapped_in_one_that_clients_drop_out_of():
+    """Who stays trains to the same bits, and who is gone is named and keeps no new state."""
+    config = fedkl.preset("probe-point", set={"federation.clients_per_round": 4})
+    wrapped = Without(fedkl.local_engine(config), gone=(1, 2))
+    assert isinstance(wrapped, Engine)
+    whole, rest = fedkl.Federation(config), fedkl.Federation(config, engine=wrapped)
+    everybody, some = whole.run_round(), rest.run_round()
+    assert {r["client"]: r["reason"] for r in some["rejected"]} == {1: "gone", 2: "gone"}
+    assert some["clients"] == [r for r in everybody["clients"] if r["client"] in (0, 3)]
+    kept, there = rest.engine.save(), whole.engine.save()
+    assert list(kept) == [0, 3]
+    jax.tree.map(np.testing.assert_array_equal, kept, {c: there[c] for c in (0, 3)})

@@ -93,7 +93,7 @@ def test_algorithms_levels_references_and_rounds_are_added(tmp_path, capsys, stu
         assert (code, err) == (0, "")
         assert ({*stub.trained} if isinstance(made, set) else len(stub.trained)) == made
         assert contents(path).items() >= before.items()
-    runs = compare.Plan.read(path).run_paths(path)
+    runs = compare.ComparisonPlan.read(path).run_paths(path)
     assert {RunDirectory(run).config()["federation"]["rounds"] for run in runs} == {2}
     stub.trained.clear()
     code, _, err = call(capsys, "compare", "probe-point", "--run", path, "--add", "--rounds", 3)
@@ -110,7 +110,9 @@ def test_algorithms_levels_references_and_rounds_are_added(tmp_path, capsys, stu
 def untrained(tmp_path_factory):
     path = tmp_path_factory.mktemp("made") / "x"
     settings = tuple(TINY)
-    plan = compare.Plan("probe-point", ("fedavg",), (0, 1, 2), settings=settings, rounds=4)
+    plan = compare.ComparisonPlan(
+        "probe-point", ("fedavg",), (0, 1, 2), settings=settings, rounds=4
+    )
     compare.create(path, plan, partial(compare.config_of, plan))
     return path
 
@@ -210,7 +212,7 @@ def test_code_that_somebody_elses_plan_names_is_not_run(untrained, tmp_path, cap
         key: tuple(text.replace("PLANTED", str(tmp_path / "planted.py")) for text in texts)
         for key, texts in named.items()
     }
-    plan = dataclasses.replace(compare.Plan.read(path), **given)
+    plan = dataclasses.replace(compare.ComparisonPlan.read(path), **given)
     plan.write(path)
     for run in plan.run_paths(path):
         binding.bind(plan, run)

@@ -70,7 +70,7 @@ def test_a_comparison_from_python_is_the_commands(tmp_path, capsys, here):
         for key in timed:
             row.pop(key, None)
     assert json.loads(json.dumps(rows)) == shell
-    for run in compare.Plan.read(tmp_path / "shell").run_paths(tmp_path / "shell"):
+    for run in compare.ComparisonPlan.read(tmp_path / "shell").run_paths(tmp_path / "shell"):
         same = (tmp_path / "python" / run.name / "config.toml").read_bytes()
         assert (run / "config.toml").read_bytes() == same
     assert (tmp_path / "python" / "report.html").is_file()
@@ -107,7 +107,7 @@ def test_a_tuning_from_python_is_the_commands(tmp_path, capsys, stub):
     toml = [(tmp_path / name / "best.toml").read_text() for name in ("python", "shell")]
     assert toml[0] == toml[1]
     best = fedkl.tune("probe-point", tmp_path / "python", {"algorithm.mu": [40]}, add=True)
-    assert len(tune.Plan.read(tmp_path / "python").candidates) == 4
+    assert len(tune.TuningPlan.read(tmp_path / "python").candidates) == 4
 
 
 def test_a_config_stands_for_its_preset_and_what_it_changes(tmp_path, stub):

@@ -9,7 +9,7 @@ from fedkl.config import config
 from fedkl.experiments import d_global
 from fedkl.experiments.workers import Trainer
 
-PLAN = d_global.Plan(
+PLAN = d_global.DGlobalPlan(
     "probe-point", seeds=(7, 8), rounds=3, distance="kl", d_local=0.05,
     d_global_factor=1.1, d_local_factor=1.5,
 )  # fmt: skip
@@ -23,10 +23,10 @@ def configure(seed):
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path):
     path = tmp_path / "measured"
-    assert not d_global.Plan.is_in(path)
+    assert not d_global.DGlobalPlan.is_in(path)
     d_global.create(path, PLAN, configure)
-    assert d_global.Plan.is_in(path)
-    assert d_global.Plan.read(path) == PLAN
+    assert d_global.DGlobalPlan.is_in(path)
+    assert d_global.DGlobalPlan.read(path) == PLAN
     assert [run.name for run in PLAN.run_paths(path)] == ["fedavg-seed7", "fedavg-seed8"]
     with pytest.raises(UserError, match="holds a measurement of d_global already"):
         d_global.create(path, PLAN, configure)

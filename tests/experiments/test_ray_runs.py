@@ -15,13 +15,13 @@ from waiting import until
 
 from fedkl.core.errors import StalledError, UserError
 from fedkl.experiments import ray_runs, workers
-from fedkl.experiments.ray_runs import End, OnCluster, OnRay, Order, State, Task, rounds
+from fedkl.experiments.ray_runs import End, OnCluster, OnRay, Order, RemoteRun, RemoteState, rounds
 from fedkl.network.ray import actor
 from fedkl.network.ray.actor import Plugin
 from fedkl.network.ray.connection import Cluster
 from fedkl.network.ray.nodes import Node
 from fedkl.training import binding, lifecycle
-from fedkl.training.comparison import Plan
+from fedkl.training.comparison import ComparisonPlan
 from fedkl.training.directory import RunDirectory
 from fedkl.training.provenance import versions
 
@@ -31,7 +31,7 @@ OWN = Path(__file__).parents[2] / "examples" / "own_reducer.py"
 
 _NOT_OF_ALL = {workers.LOG, binding.COPY}
 """Files that only a run of several has."""
-PLAN = Plan("probe-point", ("fedavg",), (0,))
+PLAN = ComparisonPlan("probe-point", ("fedavg",), (0,))
 
 
 def silent(_):
@@ -138,7 +138,7 @@ def test_what_was_begun_on_a_cluster_is_resumed_without_and_the_other_way_round(
 
 
 def test_a_worker_trains_no_further_than_it_should(config):
-    found = list(rounds(order_of(config, until=2), State({}, {}), 1))
+    found = list(rounds(order_of(config, until=2), RemoteState({}, {}), 1))
     assert [answer.record["round"] for answer in found] == [1, 2]
     # Two of four clients train in a round: what comes are the rows of those.
     assert [sorted(answer.rows) for answer in found] == [a.record["selected"] for a in found]
@@ -168,9 +168,9 @@ def test_a_run_that_stalls_ends_as_it_would_here_and_can_be_resumed(tiny, tmp_pa
 
 
 def test_a_checkpoint_of_another_config_is_told_in_a_sentence(config, tiny):
-    (first, *_) = rounds(order_of(config, until=1), State({}, {}), 1)
+    (first, *_) = rounds(order_of(config, until=1), RemoteState({}, {}), 1)
     other = tiny(learner__hidden=[3])
-    (end,) = rounds(order_of(other), State(first.arrays, first.rows), 1)
+    (end,) = rounds(order_of(other), RemoteState(first.arrays, first.rows), 1)
     assert isinstance(end, End)
     assert end.sentence.startswith("the checkpoint does not fit config.toml: ")
 
@@ -194,7 +194,7 @@ def test_a_plugin_that_does_not_import_on_a_worker_is_told_in_a_sentence(
     monkeypatch.setattr(actor.platform, "node", lambda: "node7")
     plugin = Plugin("mine.py", b"import not_installed_there\n", "mine_1", "/home/me/mine.py")
     order = order_of(config)._replace(plugins=(plugin,))
-    (end,) = rounds(order, State({}, {}), 1)
+    (end,) = rounds(order, RemoteState({}, {}), 1)
     assert end.sentence == (
         "the plugin mine.py fails on the worker node7: ModuleNotFoundError: No module named "
         "'not_installed_there' (/home/me/mine.py, line 1)"
@@ -221,7 +221,7 @@ class Halves(fedkl.Reducer):
         plugins=(plugin,),
         mapping=order.mapping | {"aggregation": {"reduce": "halves"}},
     )
-    (end,) = rounds(order, State({}, {}), 1)
+    (end,) = rounds(order, RemoteState({}, {}), 1)
     assert end.sentence == (
         "/home/me/halves.py, line 7, in __call__: ZeroDivisionError: division by zero"
     )
@@ -278,7 +278,7 @@ def test_a_worker_that_no_node_has_room_for_any_more_is_asked_for_again(config, 
 def test_a_worker_on_a_node_with_other_versions_trains_nothing(config):
     order = order_of(config)
     other = order._replace(versions=order.versions | {"jax": "0.0.1"})
-    (end,) = rounds(other, State({}, {}), 1)
+    (end,) = rounds(other, RemoteState({}, {}), 1)
     assert re.fullmatch(r"the node \S+ has jax \S+, and this machine 0\.0\.1", end.sentence)
 
 
@@ -291,8 +291,8 @@ def test_a_log_that_cannot_be_written_is_told_before_the_run_is_begun(config, tm
 
 def test_a_run_whose_thread_ends_unforeseen_has_failed(config, tmp_path, monkeypatch):
     run = lifecycle.create(config, tmp_path / "there")
-    monkeypatch.setattr(Task, "_work", lambda self: self._log.close())
-    task = Task(run.path, None, 1)
+    monkeypatch.setattr(RemoteRun, "_work", lambda self: self._log.close())
+    task = RemoteRun(run.path, None, 1)
     assert task.wait() == task.poll() == 1
 
 

@@ -7,10 +7,10 @@ import pytest
 from fedkl import UserError
 from fedkl.config import config
 from fedkl.experiments import tune
-from fedkl.experiments.tune import Plan, Rung, best, score
+from fedkl.experiments.tune import Rung, TuningPlan, best, score
 from fedkl.experiments.workers import Trainer
 
-PLAN = Plan("probe-point", "fedkl", seeds=(7, 8), rungs=(2, 4, 8))
+PLAN = TuningPlan("probe-point", "fedkl", seeds=(7, 8), rungs=(2, 4, 8))
 SILENTLY = Trainer(lambda line: None, lambda: None)
 
 
@@ -36,7 +36,7 @@ def test_a_score_is_the_mean_of_the_last_three_evaluations(returns, until, expec
 
 def test_rounds_that_were_not_evaluated_do_not_count():
     """Evaluated after rounds 3, 6 and 8, the last of all."""
-    plan = Plan(rungs=(2, 8), evaluated_every=3)
+    plan = TuningPlan(rungs=(2, 8), evaluated_every=3)
     log = records([None, None, 1.0, None, None, 2.0, None, 6.0])
     assert score(log, 8, plan) == 3.0
     assert score(log, 6, plan) == 1.5
@@ -55,7 +55,7 @@ def configure(candidate, seed):
 def five(tmp_path):
     """Five candidates, two seeds."""
     candidates = tuple({"learner.d_local": d} for d in (0.01, 0.02, 0.03, 0.04, 0.05))
-    plan = Plan("probe-point", "fedkl", seeds=(7, 8), rungs=(2, 4, 8), candidates=candidates)
+    plan = TuningPlan("probe-point", "fedkl", seeds=(7, 8), rungs=(2, 4, 8), candidates=candidates)
     path = tmp_path / "tuning"
     tune.create(path, plan, configure)
     return path, plan
@@ -106,7 +106,7 @@ def test_a_tuning_has_a_run_for_each_candidate_and_seed_and_is_made_once(tmp_pat
 
 def test_a_bad_candidate_is_named_before_anything_is_written(tmp_path):
     candidates = ({"learner.d_local": 0.1}, {"learner.d_local": -1.0})
-    plan = Plan("probe-point", "fedkl", seeds=(7,), rungs=(4,), candidates=candidates)
+    plan = TuningPlan("probe-point", "fedkl", seeds=(7,), rungs=(4,), candidates=candidates)
     with pytest.raises(UserError, match=r"learner\.d_local must be above 0, not -1"):
         tune.create(tmp_path / "tuning", plan, configure)
     assert list(tmp_path.iterdir()) == []

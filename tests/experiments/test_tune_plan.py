@@ -3,9 +3,9 @@
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.experiments.tune import Plan, rungs
+from fedkl.experiments.tune import TuningPlan, rungs
 
-PLAN = Plan(
+PLAN = TuningPlan(
     "demo", "fedkl", ("/p.py",), ("learner.steps=64",), (1000, 1001), (2, 4, 8), 1, 2,
     ({"learner.hidden": [8, 8], "learner.optimiser": "sgd"}, {"learner.guard": True}),
 )  # fmt: skip
@@ -56,21 +56,21 @@ def test_more_halvings_than_candidates_are_allowed():
 
 def test_a_plan_counts_its_rounds():
     """5 candidates to round 2, 3 of them to 4, 2 of them to 8, with 2 seeds."""
-    plan = Plan(seeds=(0, 1), rungs=(2, 4, 8), candidates=({},) * 5)
+    plan = TuningPlan(seeds=(0, 1), rungs=(2, 4, 8), candidates=({},) * 5)
     assert plan.rounds == 2 * (5 * 2 + 3 * 2 + 2 * 4)
 
 
 def test_names_sort_as_numbers_do():
-    assert Plan(candidates=({},) * 10).name_of(9, 3) == "9-seed3"
-    plan = Plan(candidates=({},) * 11)
+    assert TuningPlan(candidates=({},) * 10).name_of(9, 3) == "9-seed3"
+    plan = TuningPlan(candidates=({},) * 11)
     assert [plan.name_of(n, 3) for n in (2, 10)] == ["02-seed3", "10-seed3"]
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path):
-    assert not Plan.is_in(tmp_path)
+    assert not TuningPlan.is_in(tmp_path)
     PLAN.write(tmp_path)
-    assert Plan.is_in(tmp_path)
-    assert Plan.read(tmp_path) == PLAN
+    assert TuningPlan.is_in(tmp_path)
+    assert TuningPlan.read(tmp_path) == PLAN
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_a_damaged_plan_is_answered_with_a_sentence(tmp_path, old, new, sentence
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=sentence):
-        Plan.read(tmp_path)
+        TuningPlan.read(tmp_path)

@@ -9,10 +9,10 @@ import pytest
 from fedkl import UserError
 from fedkl.config import config
 from fedkl.experiments import tune
-from fedkl.experiments.tune import Plan, Rung
+from fedkl.experiments.tune import Rung, TuningPlan
 from fedkl.training.metrics import MetricsLog
 
-PLAN = Plan(
+PLAN = TuningPlan(
     "probe-point", "fedprox", seeds=(7, 8), rungs=(2, 4),
     candidates=({"algorithm.mu": 0.1, "learner.hidden": [4]}, {"algorithm.mu": 0.2}),
 )  # fmt: skip
@@ -88,6 +88,6 @@ def test_the_winner_becomes_a_config_file(tmp_path):
 def test_the_winner_of_a_plugin_brings_the_plugin(tmp_path):
     plugin = tmp_path / "nothing.py"
     plugin.write_text("")
-    plan = Plan("probe-point", "fedkl", (str(plugin),), seeds=(7,))
+    plan = TuningPlan("probe-point", "fedkl", (str(plugin),), seeds=(7,))
     file = tune.write_best(tmp_path, plan, "fedkl", {"learner.d_local": 0.2})
     assert config.preset(str(file)).plugins == (str(plugin),)

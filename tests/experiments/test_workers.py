@@ -8,9 +8,9 @@ from finished_runs import smallest
 
 from fedkl.core.errors import UserError
 from fedkl.experiments import workers
-from fedkl.training.comparison import Plan
+from fedkl.training.comparison import ComparisonPlan
 
-PLAN = Plan("probe-point", ("fedavg",), (0,))
+PLAN = ComparisonPlan("probe-point", ("fedavg",), (0,))
 
 
 @pytest.fixture

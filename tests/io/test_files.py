@@ -13,6 +13,7 @@ from fedkl.core.errors import UserError
 from fedkl.io.files import (
     explain_os_errors,
     make_directory,
+    read_if_there,
     require_writable,
     write_atomically,
 )
@@ -195,3 +196,14 @@ def test_a_path_that_cannot_be_written_is_refused_before_anything_costs_time(tmp
         with pytest.raises(UserError, match=f"cannot write .*{name}: .*{reason}"):
             require_writable(tmp_path / name)
     assert names(tmp_path) == ["folder"]
+
+
+def test_a_file_is_read_if_it_is_there_and_every_other_trouble_is_a_sentence(tmp_path):
+    path = tmp_path / "file"
+    assert read_if_there(path) is None
+    path.write_bytes(b"data")
+    assert read_if_there(path, 4) == b"data"
+    with pytest.raises(UserError, match=r"file is larger than 3 bytes, which is not sensible$"):
+        read_if_there(path, 3)
+    with pytest.raises(UserError):
+        read_if_there(tmp_path)

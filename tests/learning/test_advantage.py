@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkl.learning.advantage import Steps, advantages
+from fedkl.learning.advantage import advantages
 
 H, N = 7, 4
 jitted = jax.jit(advantages)
@@ -37,8 +37,8 @@ def test_agrees_with_a_loop_over_single_episodes(seed, ends, discount, lam):
     step = np.arange(1, H + 1)[:, None]
     terminated, mask = step == np.array(ends), step <= np.array(ends)
     next_value = np.where(terminated, 0.0, np.concatenate([value[1:], last[None]]))
-    steps = Steps(reward, value, next_value, ~terminated, mask)
-    result = np.asarray(jitted(steps, discount, lam))
+    steps = (reward, value, next_value, ~terminated, mask)
+    result = np.asarray(jitted(*steps, discount, lam))
     for i, end in enumerate(ends):
         length, after = (H, last[i]) if end > H else (end, 0.0)
         expected = one_episode(reward[:length, i], value[:length, i], after, discount, lam)
@@ -52,16 +52,16 @@ def test_with_lambda_one_advantage_plus_value_is_the_discounted_return(last_valu
     reward = jnp.array([[1.0], [2.0], [3.0]])
     value = jnp.array([[5.0], [-7.0], [0.5]])
     yes = jnp.ones((3, 1), bool)
-    steps = Steps(reward, value, jnp.array([[-7.0], [0.5], [last_value]]), yes, yes)
-    gain = advantages(steps, 0.5, 1.0)
+    steps = (reward, value, jnp.array([[-7.0], [0.5], [last_value]]), yes, yes)
+    gain = advantages(*steps, 0.5, 1.0)
     assert float((gain + value)[0, 0]) == pytest.approx(first_return)
 
 
 def test_what_follows_an_end_has_no_influence_even_if_it_is_not_a_number():
     mask, continues = jnp.array([[True], [True], [False]]), jnp.array([[True], [False], [True]])
     reward, value = jnp.array([[1.0], [2.0], [jnp.nan]]), jnp.array([[0.0], [4.0], [jnp.nan]])
-    steps = Steps(reward, value, jnp.array([[4.0], [0.0], [jnp.nan]]), continues, mask)
-    gain = advantages(steps, 0.5, 0.5)
+    steps = (reward, value, jnp.array([[4.0], [0.0], [jnp.nan]]), continues, mask)
+    gain = advantages(*steps, 0.5, 0.5)
     # delta = (1 + 4/2 - 0, 2 - 4)
     np.testing.assert_allclose(gain[:, 0], [3 - 2 / 4, -2, 0])
 
@@ -70,8 +70,8 @@ def test_nothing_flows_back_over_a_boundary():
     """Two episodes in a column, of two steps and one; each is as it would be alone."""
     reward = jnp.array([[1.0], [2.0], [100.0]])
     zero = jnp.zeros((3, 1))
-    steps = Steps(reward, zero, zero, jnp.array([[True], [False], [False]]), jnp.ones((3, 1), bool))
-    assert advantages(steps, 0.5, 1.0)[:, 0].tolist() == [1 + 2 / 2, 2, 100]
+    steps = (reward, zero, zero, jnp.array([[True], [False], [False]]), jnp.ones((3, 1), bool))
+    assert advantages(*steps, 0.5, 1.0)[:, 0].tolist() == [1 + 2 / 2, 2, 100]
 
 
 def test_rows_of_who_waits_have_no_advantage():
@@ -80,5 +80,5 @@ def test_rows_of_who_waits_have_no_advantage():
     zero = jnp.zeros((5, 1))
     continues = jnp.array([[False], [True], [True], [True], [False]])
     mask = jnp.array([[True], [False], [False], [True], [True]])
-    steps = Steps(reward, zero, zero, continues, mask)
-    assert advantages(steps, 0.5, 1.0)[:, 0].tolist() == [1, 0, 0, 2 + 4 / 2, 4]
+    steps = (reward, zero, zero, continues, mask)
+    assert advantages(*steps, 0.5, 1.0)[:, 0].tolist() == [1, 0, 0, 2 + 4 / 2, 4]

@@ -24,7 +24,7 @@ from fedkl.network.client_process import OVER, REFUSED
 from fedkl.network.disk import StateError
 from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import (
-    Spaces,
+    SpaceSizes,
     new_federation,
     new_nonce,
     read_reply,
@@ -387,7 +387,7 @@ VERSIONS = messages.result_versions()
         ),
         (
             0,
-            {"spaces": Spaces(11, False, 2)},
+            {"spaces": SpaceSizes(11, False, 2)},
             "its world has observations of size 1 and actions of size 1, and the model is for "
             "observations of size 11 and actions of size 2",
         ),

@@ -10,7 +10,7 @@ from waiting import PATIENCE
 
 from fedkl.core.errors import UserError
 from fedkl.network import client_process
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 
 FORWARDER = """
 import sys
@@ -23,10 +23,10 @@ assert not heavy, heavy
 def test_a_folder_that_others_may_look_into_is_refused(tmp_path):
     (tmp_path / "0").mkdir(mode=0o755)
     with pytest.raises(UserError, match="closed to all others"):
-        client_process.ensure_running(Place(tmp_path, 0))
+        client_process.ensure_running(ClientPlace(tmp_path, 0))
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot use"):
-        client_process.ensure_running(Place(tmp_path / "file", 0))
+        client_process.ensure_running(ClientPlace(tmp_path / "file", 0))
 
 
 def test_a_folder_is_served_by_one_process(tmp_path):
@@ -65,5 +65,5 @@ def test_a_process_that_hangs_is_killed(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         assert client_process.running_pid(tmp_path / "0") == process.pid
-        client_process.stop(Place(tmp_path, 0), seconds=0.2)
+        client_process.stop(ClientPlace(tmp_path, 0), seconds=0.2)
         assert process.wait(PATIENCE) == -signal.SIGKILL

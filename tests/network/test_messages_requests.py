@@ -11,7 +11,7 @@ from fedkl.network import messages, wire
 from fedkl.network.messages import (
     WORKS,
     Request,
-    Spaces,
+    SpaceSizes,
     check_federation,
     new_federation,
     new_turn,
@@ -44,7 +44,7 @@ SIMPLE = Request(
     since=4,
     floor=1,
     config="seed = 1\n",
-    spaces=Spaces(3, False, 2),
+    spaces=SpaceSizes(3, False, 2),
     work=Evaluate(3, True),
     key=np.asarray([1, 2], np.uint32),
     shared=np.asarray([3, 4], np.uint32),
@@ -166,13 +166,13 @@ def test_turns_only_grow_also_if_the_clock_goes_back(monkeypatch):
     [
         (
             PointTarget(),
-            Spaces(1, False, 1),
+            SpaceSizes(1, False, 1),
             "observations of size 1 and actions of size 1",
         ),
-        (Bandit(), Spaces(1, True, 3), "observations of size 1 and 3 discrete actions"),
+        (Bandit(), SpaceSizes(1, True, 3), "observations of size 1 and 3 discrete actions"),
         (
             Reacher(),
-            Spaces(11, False, 2),
+            SpaceSizes(11, False, 2),
             "observations of size 11 and actions of size 2",
         ),
     ],

@@ -18,10 +18,10 @@ from fedkl.engines import Job
 from fedkl.learning.randomness import Purpose, key_data_of, key_for
 from fedkl.network import client_process
 from fedkl.network.client import NetworkClient
-from fedkl.network.client_process import Place, deliver, ensure_running
+from fedkl.network.client_process import ClientPlace, deliver, ensure_running
 from fedkl.network.exchange import Exchange, RequestStamp
 from fedkl.network.messages import read_reply
-from fedkl.network.sockets import GoneError, NoAnswerError, ask
+from fedkl.network.sockets import NoAnswerError, ProcessGoneError, ask
 from fedkl.network.worker import read_own_world
 from fedkl.server.state import at_the_server, broadcast
 
@@ -47,7 +47,7 @@ class Slow(PointTarget):
 
 @pytest.fixture
 def place(tmp_path):
-    made = Place(tmp_path / "clients", 0)
+    made = ClientPlace(tmp_path / "clients", 0)
     yield made
     client_process.stop(made)
     assert client_process.running_pid(made.folder) is None
@@ -111,7 +111,10 @@ def test_a_process_that_is_killed_at_work_gives_no_answer_and_the_next_one_does(
     tiny, place, tmp_path
 ):
     data, path = request_of(tiny()), ensure_running(slow(place, tmp_path, always=True))
-    with killed_at_work(place, tmp_path), pytest.raises(GoneError, match="cannot be reached"):
+    with (
+        killed_at_work(place, tmp_path),
+        pytest.raises(ProcessGoneError, match="cannot be reached"),
+    ):
         ask(path, data, 2 * PATIENCE)
     assert read_reply(deliver(place, data, 120)).failure == ""
 
@@ -153,7 +156,7 @@ def test_it_is_in_the_clients_folder_whoever_starts_it_and_says_nothing_of_those
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text('[world]\nname = "probe-point"')
-    relative = Place(place.directory.relative_to(tmp_path), 0, Path("own.toml"))
+    relative = ClientPlace(place.directory.relative_to(tmp_path), 0, Path("own.toml"))
     for _ in range(3):
         ensure_running(relative)
     assert "not a request" in read_reply(ask(place.socket, b"hello", 60)).failure

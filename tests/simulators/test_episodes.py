@@ -5,7 +5,7 @@ import pytest
 
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Recipe, Seed
-from fedkl.simulators.episodes import Job, run_job
+from fedkl.simulators.episodes import EpisodeJob, run_job
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def to_the_point(linear):
 
     def make(target, steps):
         params = {"target": np.float32(target)}
-        return Job((Seed((4,)),), [linear(0.5, [0.0])], (steps,), params=params)
+        return EpisodeJob((Seed((4,)),), [linear(0.5, [0.0])], (steps,), params=params)
 
     return make
 
@@ -33,7 +33,7 @@ def to_the_point(linear):
 @pytest.fixture
 def job(linear):
     actors = [linear(0.5, [1.0, -2.0], 0.1, Seed((n,))) for n in range(2)]
-    return Job((Seed((4,)),), actors, (8,))
+    return EpisodeJob((Seed((4,)),), actors, (8,))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def several(linear):
         actors = [
             linear(0.5, [1.0, -2.0], 0.1, *[Seed((n,), (c,)) for c in columns]) for n in range(2)
         ]
-        return Job(tuple(Seed((4,), (c,)) for c in columns), actors, tuple(lengths), refill)
+        return EpisodeJob(tuple(Seed((4,), (c,)) for c in columns), actors, tuple(lengths), refill)
 
     return make
 
@@ -233,7 +233,7 @@ def test_discrete_actions_are_whole_numbers_in_columns(make):
         clip=np.inf,
         seeds=(Seed((1,)), Seed((2,))),
     )
-    job = Job((Seed((3,)), Seed((4,))), [actor], (40, 10), refill=True)
+    job = EpisodeJob((Seed((3,)), Seed((4,))), [actor], (40, 10), refill=True)
     done = run_job([make("Buttons"), make("Buttons")], job)
     assert done.action.shape == (40, 1, 2)
     assert done.action.dtype == np.int32

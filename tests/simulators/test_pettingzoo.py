@@ -7,7 +7,7 @@ import pytest
 
 from fedkl.core.errors import UserError
 from fedkl.simulators.base import Recipe, Seed
-from fedkl.simulators.episodes import Job, run_job
+from fedkl.simulators.episodes import EpisodeJob, run_job
 from fedkl.simulators.pettingzoo import ParallelEnvironment, examine
 from fedkl.simulators.pool import Workers
 from fedkl.simulators.spaces import Box, Numbers
@@ -24,7 +24,7 @@ def importable(toys, monkeypatch):
 @pytest.fixture
 def job(linear):
     actors = [linear(0.2, [0.5, -0.5], 0.3, Seed((n,))) for n in range(3)]
-    return Job((Seed((4,)),), actors, (6,))
+    return EpisodeJob((Seed((4,)),), actors, (6,))
 
 
 def same(a, b):
@@ -107,7 +107,7 @@ def test_a_job_gives_the_same_bits_in_any_worker_after_many_others(linear):
         deviation=None,
     )
     actors = [chooser._replace(seeds=(Seed((n,)),)) for n in range(3)]
-    jobs = [Job((Seed((s,)),), actors, (40,), refill=True) for s in range(6)]
+    jobs = [EpisodeJob((Seed((s,)),), actors, (40,), refill=True) for s in range(6)]
     recipe = Recipe("fedkl.simulators.pettingzoo:ParallelEnvironment", {"module": SPREAD})
     workers = Workers(recipe, 60.0, number=2)
     first, *_, again = workers.run([*jobs, jobs[0]])

@@ -15,8 +15,8 @@ from fedkl.core.own_code import OwnCodeError
 from fedkl.core.plugins import load_plugin
 from fedkl.simulators import pool
 from fedkl.simulators.base import ProcessLostError, Recipe, Seed
-from fedkl.simulators.episodes import Job
-from fedkl.simulators.pool import Worker, Workers
+from fedkl.simulators.episodes import EpisodeJob
+from fedkl.simulators.pool import SimulatorProcess, Workers
 
 pytestmark = pytest.mark.usefixtures("toys")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("toys")
 @pytest.fixture
 def jobs(linear):
     actors = [linear(0.1, [1.0, -1.0], 0.5, Seed((9,), (n,))) for n in range(2)]
-    return [Job((Seed((e,)),), actors, (10,)) for e in range(8)]
+    return [EpisodeJob((Seed((e,)),), actors, (10,)) for e in range(8)]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_clients_params_travel_with_its_jobs_to_whoever_runs_them(linear, leng
     actor = linear(0.1, [1.0], 0.5, Seed((9,)))
     targets = [-1.0, 0.0, 1.0, 2.0] * 2
     jobs = [
-        Job((Seed((e,)),), [actor], (10,), params={"target": np.float32(target)})
+        EpisodeJob((Seed((e,)),), [actor], (10,), params={"target": np.float32(target)})
         for e, target in enumerate(targets)
     ]
     workers = Workers(Recipe("toy_simulators:Point", {"length": length}), 20.0, number=2)
@@ -156,7 +156,7 @@ def test_an_error_in_a_users_simulator_names_its_place_and_brings_its_traceback(
 
 
 def test_a_defect_of_our_own_shows_the_traceback_of_the_simulators_process(open_pool):
-    worker = Worker()
+    worker = SimulatorProcess()
     worker.open(Recipe("toy_simulators:Walk", {}))
     with pytest.raises(RuntimeError, match=r"in the simulator's process:\n(.|\n)*worker\.py"):
         worker.ask("no such method")
@@ -183,9 +183,9 @@ def test_what_the_user_can_mend_is_said_at_once(open_pool, jobs):
 
 def test_a_simulator_that_cannot_be_made_says_why(jobs):
     with pytest.raises(UserError, match=r"^there is no road to walk on$"):
-        Worker().open(Recipe("toy_simulators:refuses", {}))
+        SimulatorProcess().open(Recipe("toy_simulators:refuses", {}))
     with pytest.raises(OwnCodeError, match="no legs"):
-        Worker().open(Recipe("toy_simulators:breaks", {}))
+        SimulatorProcess().open(Recipe("toy_simulators:breaks", {}))
     workers = Workers(Recipe("toy_simulators:breaks", {}), 20.0, number=1)
     with pytest.raises(OwnCodeError, match="no legs"):
         workers.run(jobs)
@@ -203,7 +203,7 @@ def test_a_failed_run_leaves_the_pool_fit_for_the_next(open_pool, jobs, tickets,
 
 
 def test_a_worker_answers_requests_one_by_one():
-    worker = Worker()
+    worker = SimulatorProcess()
     worker.open(Recipe("toy_simulators:Walk", {"ends": 2}))
     try:
         first = worker.ask("reset", Seed((3,)))
@@ -260,7 +260,7 @@ import sys, threading, time
 import numpy as np
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import ProcessLostError, Recipe, Seed
-from fedkl.simulators.episodes import Job
+from fedkl.simulators.episodes import EpisodeJob
 from fedkl.simulators.pool import Workers
 
 mishap, ending = sys.argv[1:]
@@ -275,10 +275,10 @@ def announce():
     print(*workers.processes(), flush=True)
 
 if not mishap:
-    workers.run([Job((Seed((e,)),), [actor] * 2, (5,)) for e in range(20)])
+    workers.run([EpisodeJob((Seed((e,)),), [actor] * 2, (5,)) for e in range(20)])
 announce() if not mishap else threading.Thread(target=announce).start()
 if mishap:
-    workers.run([Job((Seed((e,)),), [actor] * 2, (5,)) for e in range(20)])
+    workers.run([EpisodeJob((Seed((e,)),), [actor] * 2, (5,)) for e in range(20)])
 if ending == "raise":
     raise RuntimeError("on purpose")
 if ending == "wait":
@@ -323,11 +323,11 @@ def test_a_worker_that_is_stopped_counts_as_hanging_even_if_the_job_fills_the_pi
     bias = np.zeros(400_000, np.float32)
     actor = linear(0.1, [1.0, -1.0], 0.5, Seed((9,)))
     heavy = actor._replace(biases=(*actor.biases, bias))
-    worker = Worker()
+    worker = SimulatorProcess()
     worker.open(Recipe("toy_simulators:Walk", {}))
     os.kill(worker.process.pid, signal.SIGSTOP)
     with pytest.raises(ProcessLostError, match="no answer within 1 s"):
-        worker.ask("job", Job((Seed((0,)),), [heavy, heavy], (10,)), 1.0)
+        worker.ask("job", EpisodeJob((Seed((0,)),), [heavy, heavy], (10,)), 1.0)
     worker.close()
 
 
@@ -338,7 +338,8 @@ def test_jobs_of_several_columns_survive_a_killed_worker(linear, tickets, refill
         linear(0.1, [1.0, -1.0], 0.5, *[Seed((9,), (n, c)) for c in columns]) for n in range(2)
     ]
     jobs = [
-        Job(tuple(Seed((e,), (c,)) for c in columns), actors, (10, 10, 4), refill) for e in range(6)
+        EpisodeJob(tuple(Seed((e,), (c,)) for c in columns), actors, (10, 10, 4), refill)
+        for e in range(6)
     ]
     undisturbed = open_pool(ends=4).run(jobs)
     harmed = open_pool(ends=4, mishap="die", tickets=tickets(4))
@@ -350,7 +351,7 @@ def test_jobs_of_several_columns_survive_a_killed_worker(linear, tickets, refill
 
 @pytest.mark.parametrize(("fresh", "seen"), [(False, [1, 2, 3, 4]), (True, [1, 1, 1, 1])])
 def test_a_recipe_may_ask_for_new_simulators_in_every_job(linear, fresh, seen):
-    job = Job((Seed((0,)),), [linear(0.0, [0.0])], (2,))
+    job = EpisodeJob((Seed((0,)),), [linear(0.0, [0.0])], (2,))
     workers = Workers(Recipe("toy_simulators:Counter", {}, fresh=fresh), 20.0, number=1)
     found = [done.observation[0, 0, 0, 0] for done in workers.run([job] * 4)]
     workers.close()
@@ -359,7 +360,7 @@ def test_a_recipe_may_ask_for_new_simulators_in_every_job(linear, fresh, seen):
 
 def test_a_job_may_take_so_long_for_each_of_its_columns(linear, open_pool):
     actors = [linear(0.0, [0.0, 0.0], 0.0, *[Seed((c,)) for c in range(4)]) for _ in range(2)]
-    job = Job(tuple(Seed((c,)) for c in range(4)), actors, (5,) * 4)
+    job = EpisodeJob(tuple(Seed((c,)) for c in range(4)), actors, (5,) * 4)
     workers = open_pool(timeout=0.1, mishap="hang")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "ATTEMPTS", 1)
@@ -380,7 +381,7 @@ def test_workers_run_the_users_plugins_before_they_make_a_simulator(tmp_path, jo
         each.close()
     plugin.unlink()
     with pytest.raises(UserError, match="is not a file"):
-        Worker().open(recipe)
+        SimulatorProcess().open(recipe)
 
 
 def test_harm_that_comes_back_for_ever_is_answered_with_another_seed(jobs):
@@ -394,6 +395,6 @@ def test_harm_that_comes_back_for_ever_is_answered_with_another_seed(jobs):
 def test_what_lies_in_the_current_folder_is_not_imported_by_workers(tmp_path, monkeypatch):
     (tmp_path / "traceback.py").write_text("raise RuntimeError('shadowed')")
     monkeypatch.chdir(tmp_path)
-    worker = Worker()
+    worker = SimulatorProcess()
     worker.open(Recipe("toy_simulators:Walk", {}))
     worker.close()

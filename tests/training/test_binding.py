@@ -14,7 +14,7 @@ from fedkl.cli import reproduce as reproduce_command
 from fedkl.config import config
 from fedkl.core.errors import UserError
 from fedkl.experiments import compare, d_global, tune, workers
-from fedkl.experiments.reproduce.plan import Plan as ReproducePlan
+from fedkl.experiments.reproduce.plan import ReproductionPlan as ReproducePlan
 from fedkl.experiments.reproduce.plan import create as create_reproduction
 from fedkl.training import binding
 from fedkl.training.directory import RunDirectory
@@ -34,7 +34,7 @@ def made_up_log(run, rounds, value):
 
 
 def make_comparison(path):
-    plan = compare.Plan(
+    plan = compare.ComparisonPlan(
         "probe-point", ("fedkl", "fedavg"), (0, 1), 2, ("alone",),
         ({"learner.d_local": 0.01, "algorithm.d_global": 0.5}, {"learner.d_local": 0.02,
          "algorithm.d_global": 0.6}), {"fedavg": ["algorithm.d_global"],
@@ -50,7 +50,7 @@ def make_comparison(path):
 
 
 def make_tuning(path):
-    plan = tune.Plan(
+    plan = tune.TuningPlan(
         "probe-point", "fedkl", settings=("learner.steps=64",), seeds=(7, 8), rungs=(1, 3), jobs=2,
         candidates=tuple({"learner.d_local": d, "learner.optimiser": o}
                          for d, o in ((0.01, "sgd"), (0.1, "adam"), (0.05, "sgd"))),
@@ -67,7 +67,7 @@ def make_tuning(path):
 def make_measurement(path):
     settings = {"algorithm.distance": "kl", "federation.rounds": 3}
     made = config.preset("probe-point", "fedavg", 7, settings)
-    plan = d_global.Plan(
+    plan = d_global.DGlobalPlan(
         "probe-point", seeds=(7, 8), rounds=3, distance="kl", d_local=made.learner.d_local
     )
     d_global.create(path, plan, lambda seed: config.preset("probe-point", "fedavg", seed, settings))
@@ -362,7 +362,7 @@ def test_a_run_of_ones_own_among_those_of_a_plan_is_left_alone(copied, untrained
 
 
 def test_a_setting_that_can_be_written_in_several_ways_is_the_same(tmp_path):
-    plan = compare.Plan(
+    plan = compare.ComparisonPlan(
         "probe-point", ("fedkl",), (0,),
         vary=({"aggregation.each": ["clip"]}, {"aggregation.each": []}),
     )  # fmt: skip
@@ -376,7 +376,9 @@ def test_a_setting_that_can_be_written_in_several_ways_is_the_same(tmp_path):
 def test_no_module_that_a_plan_names_is_imported_to_compare_it(tmp_path, monkeypatch):
     (tmp_path / "planted.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), vary=({"world.module": "planted"},))
+    plan = compare.ComparisonPlan(
+        "probe-point", ("fedkl",), (0,), vary=({"world.module": "planted"},)
+    )
     RunDirectory.create(
         tmp_path / "x" / "fedkl-module=planted-seed0", config.preset("probe-point").mapping()
     )

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.training.comparison import Plan, name_of, runs_in
+from fedkl.training.comparison import ComparisonPlan, name_of, runs_in
 
-PLAN = Plan("demo", ("fedkl", "fedavg"), (0, 3), 2)
+PLAN = ComparisonPlan("demo", ("fedkl", "fedavg"), (0, 3), 2)
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    assert not Plan.is_in(tmp_path)
+    assert not ComparisonPlan.is_in(tmp_path)
     PLAN.write(tmp_path)
-    assert Plan.is_in(tmp_path)
-    assert Plan.read(tmp_path) == PLAN
-    assert Plan.read_names(tmp_path) == Plan("", ("fedkl", "fedavg"), (0, 3), 1)
+    assert ComparisonPlan.is_in(tmp_path)
+    assert ComparisonPlan.read(tmp_path) == PLAN
+    assert ComparisonPlan.read_names(tmp_path) == ComparisonPlan("", ("fedkl", "fedavg"), (0, 3), 1)
 
 
 def test_runs_are_named_seed_by_seed(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_runs_are_named_seed_by_seed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["../outside", "deep/inside", "/root", "..", "a/../../b"])
 def test_no_plan_names_a_run_outside_its_directory(tmp_path: Path, algorithm: str) -> None:
-    (run,) = Plan("x", (algorithm,), (0,)).run_paths(tmp_path)
+    (run,) = ComparisonPlan("x", (algorithm,), (0,)).run_paths(tmp_path)
     assert run.parent == tmp_path
     assert run.resolve().parent == tmp_path.resolve()
 
@@ -53,13 +53,13 @@ def test_only_names_can_be_read_from_what_is_not_quite_a_plan(
 ) -> None:
     (tmp_path / "compare.toml").write_text(f'{text}\nalgorithms = ["mine"]')
     with pytest.raises(UserError, match=sentence):
-        Plan.read(tmp_path)
-    assert Plan.read_names(tmp_path) == Plan(algorithms=("mine",))
+        ComparisonPlan.read(tmp_path)
+    assert ComparisonPlan.read_names(tmp_path) == ComparisonPlan(algorithms=("mine",))
 
 
-@pytest.mark.parametrize("read", [Plan.read, Plan.read_names])
+@pytest.mark.parametrize("read", [ComparisonPlan.read, ComparisonPlan.read_names])
 def test_what_is_not_a_plan_at_all_is_answered_with_a_sentence(
-    tmp_path: Path, read: Callable[[Path], Plan]
+    tmp_path: Path, read: Callable[[Path], ComparisonPlan]
 ) -> None:
     with pytest.raises(UserError, match="does not exist"):
         read(tmp_path)

@@ -18,7 +18,7 @@ from fedkl.training.directory import RunDirectory
 from fedkl.training.plans import ADDING
 
 SETTINGS = tuple(f"{key}={value}" for key, value in SMALLEST.items() if "rounds" not in key)
-PLAN = compare.Plan("probe-point", ("fedavg", "fedprox"), (0, 1), settings=SETTINGS)
+PLAN = compare.ComparisonPlan("probe-point", ("fedavg", "fedprox"), (0, 1), settings=SETTINGS)
 LARGER = dataclasses.replace(PLAN, seeds=(0, 1, 2), rounds=20)
 
 
@@ -62,13 +62,13 @@ def faults(path):
 
 
 def grow(path):
-    growth.grow(path, compare.Plan.read(path), LARGER, configs(LARGER, [2]))
+    growth.grow(path, compare.ComparisonPlan.read(path), LARGER, configs(LARGER, [2]))
 
 
 def test_a_plan_its_runs_and_their_copies_grow_together(path):
     before = contents(path)
     grow(path)
-    assert compare.Plan.read(path) == LARGER
+    assert compare.ComparisonPlan.read(path) == LARGER
     assert faults(path) == []
     for run in LARGER.run_paths(path):
         assert binding.read_copy(run).plan["seeds"] == [0, 1, 2]
@@ -122,7 +122,7 @@ def test_killed_at_any_step_it_is_as_before_or_completed_by_resume(
         code, _, err = call(capsys, "resume", path)
         assert code == 0
         assert ("it is completed" in err) == decided
-        grown = compare.Plan.read(path) == LARGER
+        grown = compare.ComparisonPlan.read(path) == LARGER
         assert grown or not decided
         assert faults(path) == []
         if not grown:

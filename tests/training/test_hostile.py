@@ -11,7 +11,7 @@ from finished_runs import finish
 from hostile_files import CASES, OF_COMPARISONS, RUN, remove
 
 from fedkl import cli
-from fedkl.training.comparison import Plan
+from fedkl.training.comparison import ComparisonPlan
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -39,7 +39,7 @@ def compared(made, tmp_path_factory):
     path = tmp_path_factory.mktemp("compared") / "several"
     shutil.copytree(made, path / RUN)
     (path / RUN / "summary.json").unlink()
-    Plan("probe-point", ("fedkl",), (0,), 1).write(path)
+    ComparisonPlan("probe-point", ("fedkl",), (0,), 1).write(path)
     return path
 
 

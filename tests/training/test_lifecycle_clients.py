@@ -40,7 +40,7 @@ def test_the_table_is_what_the_federation_trains_on(tiny, tmp_path):
 
 def test_a_run_of_a_comparison_gets_its_table_when_it_starts(tiny, tmp_path):
     config = tiny(world__spread=1.0, federation__rounds=1)
-    plan = compare.Plan("probe-point", ("fedkl",), (0,), 1)
+    plan = compare.ComparisonPlan("probe-point", ("fedkl",), (0,), 1)
     compare.create(tmp_path / "several", plan, lambda *_: config)
     run = RunDirectory.open(tmp_path / "several" / "fedkl-seed0")
     assert not (run.path / "clients.csv").exists()

@@ -13,7 +13,7 @@ from waiting import until
 import fedkl
 from fedkl.io.locks import holder, lock_directory
 from fedkl.training import checkpoint_files, lifecycle, verify
-from fedkl.training.checkpoint_files import GoneError
+from fedkl.training.checkpoint_files import FileGoneError
 from fedkl.training.directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -298,7 +298,7 @@ def test_a_file_that_goes_while_a_run_is_looked_at_is_no_damage(run, monkeypatch
     def gone(file):
         looks.append(file)
         (run.path / ".lock").write_text(f"1\n{len(looks)}\n")
-        raise GoneError
+        raise FileGoneError
 
     monkeypatch.setattr(checkpoint_files, "read", gone)
     findings = verify.check(run)
@@ -326,7 +326,7 @@ def test_the_runs_and_the_plan_of_a_directory_are_all_checked(tmp_path, capsys):
     from fedkl.experiments import tune
 
     path = tmp_path / "tuning"
-    plan = tune.Plan(
+    plan = tune.TuningPlan(
         "probe-point", "fedkl", seeds=(7,), rungs=(2,),
         candidates=({"learner.d_local": 0.01}, {"learner.d_local": 0.1}),
     )  # fmt: skip

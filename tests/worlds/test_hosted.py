@@ -8,7 +8,7 @@ from toy_worlds import Points
 
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Job
+from fedkl.simulators.episodes import EpisodeJob
 from fedkl.simulators.pool import Workers
 from fedkl.worlds import (
     AnyWorld,
@@ -46,7 +46,9 @@ def test_a_client_with_its_own_simulator_is_paid_as_in_the_traced_world(horizon)
         seeds=(Seed((0,)),),
     )
     rows = [jax.tree.map(lambda x, n=n: np.asarray(x[n]), params) for n in range(clients)]
-    jobs = [Job((Seed((n,)),), [actor], (horizon,), params=row) for n, row in enumerate(rows)]
+    jobs = [
+        EpisodeJob((Seed((n,)),), [actor], (horizon,), params=row) for n, row in enumerate(rows)
+    ]
     workers = Workers(world.simulator(), world.patience, number=1)
     episodes = workers.run(jobs)
     workers.close()

@@ -30,7 +30,7 @@ POOL = 1024
 """Observations that the server keeps then, the newest."""
 
 
-class Pool(NamedTuple):
+class AnchorPool(NamedTuple):
     """Observations that clients have given up, the newest first."""
 
     states: Float[AnyArray, "p o"]
@@ -148,11 +148,11 @@ class FedKLAnchored(Algorithm):
         root = (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T
         return jnp.clip(noise @ root, -clip, clip)
 
-    def server_state(self, policy: Policy) -> Pool | tuple[()]:
+    def server_state(self, policy: Policy) -> AnchorPool | tuple[()]:
         if self.anchors != "shared":
             return ()
         inputs = policy.network.weights[0].shape[0]
-        return Pool(jnp.zeros((POOL, inputs)), jnp.zeros((), jnp.int32))
+        return AnchorPool(jnp.zeros((POOL, inputs)), jnp.zeros((), jnp.int32))
 
     def finish(self, result: RoundResult) -> tuple[Any, Any]:
         return result.client_state, () if result.sample is None else result.sample
@@ -161,4 +161,4 @@ class FedKLAnchored(Algorithm):
         if self.anchors != "shared" or not messages:
             return shared
         states = np.concatenate([*messages, shared.states])[:POOL]
-        return Pool(states, np.minimum(shared.filled + GIVEN_UP * len(messages), POOL))
+        return AnchorPool(states, np.minimum(shared.filled + GIVEN_UP * len(messages), POOL))

@@ -12,7 +12,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.text import counted
 
 if TYPE_CHECKING:
-    from fedkl.training.verify import Finding
+    from fedkl.training.verify import Fault
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong with {path}")
 
 
-def _say(findings: Iterable[Finding]) -> int:
+def _say(findings: Iterable[Fault]) -> int:
     """Print findings, and count those that are wrong."""
     wrong = 0
     for finding in findings:
@@ -58,19 +58,19 @@ def _say(findings: Iterable[Finding]) -> int:
     return wrong
 
 
-def _several(path: Path) -> Iterator[Finding]:
+def _several(path: Path) -> Iterator[Fault]:
     """Find what is wrong with the plan of several runs, and with what they come to."""
     from fedkl.training import binding
-    from fedkl.training.verify import Finding
+    from fedkl.training.verify import Fault
 
     try:
         plan = common.plan_in(path)
     except UserError as error:
-        yield Finding(str(error), "put back a copy")
+        yield Fault(str(error), "put back a copy")
         return
     if plan is not None:
         yield from binding.check_plan(plan, path)
         yield from binding.check_results(plan, path)
     elif (lost := common.recall_plan(path)) is not None:
         what = f"{path / lost.FILE} is missing, by which the runs here were made"
-        yield Finding(what, "`fedkl resume` of the directory writes it again")
+        yield Fault(what, "`fedkl resume` of the directory writes it again")

@@ -375,4 +375,9 @@ def _plan_kinds() -> tuple[type[RunsPlan], ...]:
     from fedkl.experiments.reproduce import plan as reproduction
     from fedkl.training import comparison
 
-    return comparison.Plan, tune.Plan, d_global.Plan, reproduction.Plan
+    return (
+        comparison.ComparisonPlan,
+        tune.TuningPlan,
+        d_global.DGlobalPlan,
+        reproduction.ReproductionPlan,
+    )

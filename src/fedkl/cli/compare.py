@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
     common.require_given(options, "algorithms")
     seeds = partial(additions.seeds_of, options.seeds, options.first_seed, 0)
     references = REFERENCES if options.references == [] else options.references or ()
-    wanted = compare.Plan(
+    wanted = compare.ComparisonPlan(
         **common.origin_of(options),
         algorithms=tuple(options.algorithms or ()),
         references=tuple(dict.fromkeys(references)),
@@ -87,7 +87,7 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     from fedkl.cli import progress
     from fedkl.experiments import compare
 
-    plan = compare.Plan.read(path)
+    plan = compare.ComparisonPlan.read(path)
     remaining = partial(compare.run_remaining, path, plan)
     progress.with_bar(plan.run_paths(path), remaining, place)
     report.write([path], path, None, options)

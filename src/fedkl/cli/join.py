@@ -20,7 +20,7 @@ from fedkl.core.processes import ignore_signals
 from fedkl.network.flower.environment import require_flower
 
 if TYPE_CHECKING:
-    from fedkl.network.client_process import Place
+    from fedkl.network.client_process import ClientPlace
     from fedkl.network.flower.supernode import SuperNode
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     require_flower()
     with interrupts.importing():
         from fedkl.network import checks
-        from fedkl.network.client_process import Place
+        from fedkl.network.client_process import ClientPlace
         from fedkl.network.flower.supernode import SuperNode
         from fedkl.network.preflight import try_files
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
     state = (options.state or Path(f"fedkl-client-{options.client}")).absolute()
     plugins = tuple(plugin.resolve() for plugin in options.plugin)
     world = options.params.resolve() if options.params else None
-    place = Place(state, options.client, world, plugins, os.getpid())
+    place = ClientPlace(state, options.client, world, plugins, os.getpid())
     # No failure, and yet all that was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _alone(place):
@@ -150,7 +150,7 @@ def _serve(node: SuperNode, once: bool) -> None:
 
 
 @contextlib.contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(place: ClientPlace) -> Iterator[None]:
     """Keep others from the same folder, as long as this process lives.
 
     Raises:

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     for name in ("seeds", "rounds"):
         if (given := getattr(options, name)) is not None and given < 1:
             raise UserError(f"--{name} must be at least 1, not {given}")
-    plan = planning.Plan(
+    plan = planning.ReproductionPlan(
         options.experiment,
         common.jobs_of(options),
         options.quick,
@@ -95,9 +95,9 @@ def run(options: argparse.Namespace) -> None:
 def resume_reproduction(path: Path, place: Place | None) -> None:
     """Resume experiments, and say what came out."""
     from fedkl.cli.progress import say
-    from fedkl.experiments.reproduce.plan import Plan, add_missing
+    from fedkl.experiments.reproduce.plan import ReproductionPlan, add_missing
 
-    for run in add_missing(path, Plan.read(path)):
+    for run in add_missing(path, ReproductionPlan.read(path)):
         say(f"{run.name} was not there, and is made")
     _run_remaining(path, place, argparse.Namespace(json=False, csv=False))
 
@@ -105,10 +105,10 @@ def resume_reproduction(path: Path, place: Place | None) -> None:
 def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace) -> None:
     from fedkl.cli.progress import with_bar
     from fedkl.experiments.reproduce import EXPERIMENTS
-    from fedkl.experiments.reproduce.plan import Plan, run_remaining
+    from fedkl.experiments.reproduce.plan import ReproductionPlan, run_remaining
     from fedkl.experiments.reproduce.text import finding_text
 
-    plan = Plan.read(path)
+    plan = ReproductionPlan.read(path)
     runs = plan.runs(path)
     rounds = sum(run.case.rounds for run in runs)
     remaining = partial(run_remaining, path, plan)
@@ -141,15 +141,15 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
 def _report(options: argparse.Namespace) -> None:
     """Add the finished runs of a directory to the results, if one is given; write the page."""
     from fedkl.experiments.reproduce.page import PAGE, add_runs, write_page
-    from fedkl.experiments.reproduce.plan import Plan
+    from fedkl.experiments.reproduce.plan import ReproductionPlan
     from fedkl.training import binding
 
     if options.run is not None:
-        if not Plan.is_in(options.run):
+        if not ReproductionPlan.is_in(options.run):
             raise UserError(f"{options.run} holds no experiments: it has no reproduce.toml")
         if not options.commit:
             raise UserError("say with --commit which code trained the runs of --run")
-        plan = Plan.read(options.run)
+        plan = ReproductionPlan.read(options.run)
         binding.require(plan, options.run, console.warn)
         added = add_runs(options.results, plan, plan.runs(options.run), options.commit)
         console.talk.print(f"{counted(len(added), 'run')} added", soft_wrap=True)

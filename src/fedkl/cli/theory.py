@@ -158,8 +158,7 @@ def _verify(options: argparse.Namespace) -> None:
 def _iterate(options: argparse.Namespace) -> None:
     with interrupts.importing():
         from fedkl.tabular import optimum
-        from fedkl.tabular.iteration import ALGORITHMS, iterate
-        from fedkl.tabular.selection import draw_participants
+        from fedkl.tabular.iteration import ALGORITHMS, draw_participants, iterate
 
     if options.algorithm not in ALGORITHMS:
         hint = did_you_mean(options.algorithm, ALGORITHMS)

@@ -15,7 +15,7 @@ from fedkl.core.text import plain, short_keys
 from fedkl.io import strict_json, tables
 
 if TYPE_CHECKING:
-    from fedkl.experiments.tune import Plan, Tried
+    from fedkl.experiments.tune import Tried, TuningPlan
     from fedkl.experiments.workers import Place
 
 
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> None:
     common.require_given(options, "algorithm", "grid")
     if options.halvings is not None and options.halvings < 0:
         raise UserError(f"--halvings must be at least 0, not {options.halvings}")
-    request = candidates.Request(
-        tune.Plan(**common.origin_of(options), algorithm=options.algorithm or ""),
+    request = candidates.TuningRequest(
+        tune.TuningPlan(**common.origin_of(options), algorithm=options.algorithm or ""),
         partial(additions.seeds_of, options.seeds, options.first_seed, 1000),
         parse_axes(options.grid, "--grid"),
         additions.rounds_of(common.settings_of(options)),
@@ -76,7 +76,7 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     from fedkl.experiments import tune
     from fedkl.experiments.grid import describe
 
-    plan = tune.Plan.read(path)
+    plan = tune.TuningPlan.read(path)
     remaining = partial(tune.run_remaining, path, plan)
     result = progress.with_bar(plan.run_paths(path), remaining, place, plan.rounds)
     everything = tune.tried(path, plan, result)
@@ -99,7 +99,7 @@ def _run_remaining(path: Path, place: Place | None, options: argparse.Namespace)
     progress.say_stalled(plan.run_paths(path))
 
 
-def _table(plan: Plan, everything: Sequence[Tried], winner: Tried) -> tables.Table:
+def _table(plan: TuningPlan, everything: Sequence[Tried], winner: Tried) -> tables.Table:
     """Make a row for each candidate: its settings, its scores, what it cost, how it ended."""
     keys = list(plan.candidates[0])
     titles = ["", *short_keys(keys).values(), *(f"round {rung}" for rung in plan.rungs)]
@@ -117,7 +117,7 @@ def _table(plan: Plan, everything: Sequence[Tried], winner: Tried) -> tables.Tab
     return tables.Table((*titles, "steps", ""), rows, words)
 
 
-def _outcome(plan: Plan, one: Tried, winner: Tried) -> str:
+def _outcome(plan: TuningPlan, one: Tried, winner: Tried) -> str:
     if plan.rungs[-1] not in one.rungs:
         return "dropped"
     return "best" if one is winner else ""

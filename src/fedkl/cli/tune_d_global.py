@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     # In this order, so that a setting that only FedKL has is answered with those there are.
     without_penalty = configure(d_global.ALGORITHM, seeds[0], {})
     distance = configure("fedkl", seeds[0], {}).algorithm.distance
-    plan = d_global.Plan(
+    plan = d_global.DGlobalPlan(
         **common.origin_of(options),
         seeds=seeds,
         rounds=without_penalty.federation.rounds,
@@ -72,7 +72,7 @@ def resume_measurement(path: Path, place: Place | None) -> None:
     from fedkl.experiments.grid import describe
     from fedkl.experiments.tune import write_best
 
-    plan = d_global.Plan.read(path)
+    plan = d_global.DGlobalPlan.read(path)
     remaining = partial(d_global.run_remaining, path, plan)
     measured = progress.with_bar(plan.run_paths(path), remaining, place)
     best = write_best(path, plan, d_global.CHOSEN_FOR, measured.settings)

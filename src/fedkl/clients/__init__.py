@@ -6,6 +6,7 @@ The names here are what a learner of one's own needs; all else is private.
 
 from fedkl.clients.behaviour import Behaviour
 from fedkl.clients.learner import LEARNERS, Learner, register_learner
+from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.records import ClientState, Metrics, Model, Start, Task, Trained, Update
 from fedkl.learning.policy import Policy
 from fedkl.learning.settings import CriticSettings, Sharing
@@ -20,6 +21,7 @@ __all__ = [
     "Metrics",
     "Model",
     "Policy",
+    "PolicyOptimisation",
     "Sharing",
     "Start",
     "Task",

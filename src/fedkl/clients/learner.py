@@ -45,8 +45,15 @@ class Learner(RoundSettings):
     hooks: ClassVar[tuple[str, ...]] = ()
     """Those of `LOCAL_HOOKS` that it calls; an algorithm that needs another is refused."""
     logged: ClassVar[tuple[str, ...]] = ()
-    """Metrics of its own, a number for each iteration (NaN: there is none), of which the mean goes
-    to the log."""
+    """Metrics that this class adds to those of the classes that it derives from: a number for each
+    iteration (NaN: there is none), of which the mean goes to the log."""
+
+    @classmethod
+    def all_logged(cls) -> tuple[str, ...]:
+        """The metrics of its own, each once: those in `logged` here and in all that it derives
+        from."""
+        named = (name for c in reversed(cls.__mro__) for name in vars(c).get("logged", ()))
+        return tuple(dict.fromkeys(named))
 
     def check(self, algorithm: Algorithm, sharing: Sharing) -> None:
         """Refuse an algorithm with hooks that this learner does not call, or a way of sharing that
@@ -108,7 +115,7 @@ class Learner(RoundSettings):
 
         Returns:
             What the next iteration starts with, what is left for `fit_critic`, and metrics:
-            those in `records.OF_ITERATION` (0 where they mean nothing), and those in `logged`.
+            those in `records.OF_ITERATION` (0 where they mean nothing), and `all_logged`.
         """
 
     def fit_critic(

@@ -125,10 +125,11 @@ class PolicyOptimisation(LearnerSettings, Learner):
         A step of its own, because on the host it is compiled by itself: together with `improve` it
         would change how that rounds.
         """
-        seen = statistics.without_outliers(data.observation, data.mask, self.outliers_beyond)
-        paid = statistics.without_outliers(data.reward, data.mask, self.reward_outliers_beyond)
-        broken = jnp.any(seen.outlier, axis=-1) | paid.outlier
-        return Readings(seen.x, paid.x, jnp.sum(broken, dtype=jnp.float32))
+        mask, beyond = data.mask, (self.outliers_beyond, self.reward_outliers_beyond)
+        observation, unseen = statistics.without_outliers(data.observation, mask, beyond[0])
+        reward, unpaid = statistics.without_outliers(data.reward, mask, beyond[1])
+        broken = jnp.any(unseen, axis=-1) | unpaid
+        return Readings(observation, reward, jnp.sum(broken, dtype=jnp.float32))
 
     def hook_input(
         self,

@@ -100,7 +100,7 @@ def collect(
 def message_after(task: Task, start: Start) -> PyTree:
     """The message after a round in which nothing happened: its shape is that of every message."""
     none = jnp.zeros(task.learner.iterations)
-    metrics = dict.fromkeys((*OF_ITERATION, *task.learner.logged), none)
+    metrics = dict.fromkeys((*OF_ITERATION, *task.learner.all_logged()), none)
     metrics |= {"guarded": none == 0}
     trained, _ = finish(task, start, task.learner.begin(task, start), metrics)
     return trained.update.message

@@ -17,7 +17,7 @@ from fedkl.io.arrays import AnyArray, Array
 from fedkl.learning.trajectories import Trajectories, columns_for, first
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Columns, Job
+from fedkl.simulators.episodes import Columns, EpisodeJob
 from fedkl.simulators.pool import Workers
 from fedkl.worlds.base import AnyWorld, HostedWorld, World
 
@@ -202,13 +202,15 @@ class Hosted:
         (episode,) = self._workers.run([job._replace(pictures=True)])
         return recording(episode, 0, job.params)
 
-    def _jobs(self, behaviour: Behaviour, lengths: Sequence[int], key: PRNGKeyArray) -> list[Job]:
+    def _jobs(
+        self, behaviour: Behaviour, lengths: Sequence[int], key: PRNGKeyArray
+    ) -> list[EpisodeJob]:
         stacked, words = _plan(behaviour, key)
         (seed,) = seeds_of(words)
         seeds = [seed.fold(column) for column in range(len(lengths))]
         (actor,) = actors(stacked, [[s.fold(1) for s in seeds]])
         return [
-            Job(
+            EpisodeJob(
                 seeds=tuple(seeds[column] for column in part),
                 actors=[actor._replace(seeds=tuple(actor.seeds[column] for column in part))],
                 lengths=tuple(lengths[column] for column in part),
@@ -223,7 +225,7 @@ class Hosted:
         jobs = min(most, max(fewest, self._workers.number))
         return [(part, self._params) for part in np.array_split(np.arange(columns), jobs)]
 
-    def _run(self, jobs: list[Job]) -> Trajectories:
+    def _run(self, jobs: list[EpisodeJob]) -> Trajectories:
         done = self._workers.run(jobs)
         found = trajectories(done, [0], self._horizon, self._truncates)
         return jax.tree.map(lambda x: x[0], found)

@@ -27,7 +27,7 @@ _NOUN = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 
 @runtime_checkable
-class Table(Protocol):
+class TableType(Protocol):
     """The type of a setting that is a table."""
 
     @classmethod
@@ -189,14 +189,14 @@ def as_mapping(group: Any) -> dict[str, Any]:
             value = getattr(group, f.name)
             if f.metadata["path"] and value:
                 value = str(Path(value).resolve())
-            if isinstance(value, Table):
+            if isinstance(value, TableType):
                 value = value.table()
             result[spelled(f)] = list(value) if isinstance(value, tuple) else value
     return result
 
 
 def _checked(path: str, value: Any, hint: Any, field: dataclasses.Field[Any]) -> Any:
-    if isinstance(hint, type) and issubclass(hint, Table):
+    if isinstance(hint, type) and issubclass(hint, TableType):
         return hint.from_table(value, path)
     if typing.get_origin(hint) is tuple:
         value = _tuple(path, value, typing.get_args(hint))

@@ -29,8 +29,7 @@ from fedkl.io.arrays import Array
 from fedkl.learning.trajectories import Trajectories, columns_for
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Columns
-from fedkl.simulators.episodes import Job as SimulatorJob
+from fedkl.simulators.episodes import Columns, EpisodeJob
 from fedkl.simulators.pool import Workers
 from fedkl.worlds.base import SharedWorld
 
@@ -50,7 +49,7 @@ class _Begun(NamedTuple):
     """Every iteration's key for acting, as plain numbers."""
 
 
-class _Step(NamedTuple):
+class _Improved(NamedTuple):
     """The result of an iteration's policy optimisation."""
 
     carry: PyTree
@@ -73,9 +72,9 @@ def _improve(
     data: Trajectories,
     cleaned: Any,
     index: Int[Array, ""],
-) -> _Step:
+) -> _Improved:
     after, batch, metrics = task.learner.improve(task, start, carry, data, cleaned, index)
-    return _Step(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
+    return _Improved(after, batch, metrics, task.learner.behaviour(task, start, after).actor())
 
 
 def _follow(task: Task, model: Model, client: ClientState, deterministic: bool) -> Actor:
@@ -184,7 +183,7 @@ class InSharedWorld(Rows):
     ) -> Iterator[tuple[int, Trained | Failure]]:
         """One local round for each of the jobs' clients, all in the same episodes."""
         groups = [
-            Group(self._task, own, part, [self.own_of(job) for job in part])
+            ClientGroup(self._task, own, part, [self.own_of(job) for job in part])
             for own, part in parts_of(jobs, model, self._at_once)
         ]
         everybody = self._following(model)
@@ -254,7 +253,7 @@ class InSharedWorld(Rows):
         stacked = jax.tree.map(lambda *x: np.stack(x), *states)
         return jax.device_get(_follow_all(self._task, model, stacked, deterministic))
 
-    def _job(self, everybody: Actor, seed: Seed, own: dict[int, Actor]) -> SimulatorJob:
+    def _job(self, everybody: Actor, seed: Seed, own: dict[int, Actor]) -> EpisodeJob:
         """An episode in which those who train act by themselves, and the others follow pi^t.
 
         It is the only column of its job, because some simulators (SUMO) are one in a process.
@@ -263,9 +262,9 @@ class InSharedWorld(Rows):
             following = actors(everybody, [[seed.fold(1 + c)] for c in self._agents])
             own = dict(zip(self._agents, following, strict=True)) | own
         horizon = self._task.world.horizon
-        return SimulatorJob((seed,), [own[c] for c in self._agents], (horizon,))
+        return EpisodeJob((seed,), [own[c] for c in self._agents], (horizon,))
 
-    def _filled(self, jobs: list[SimulatorJob]) -> list[SimulatorJob]:
+    def _filled(self, jobs: list[EpisodeJob]) -> list[EpisodeJob]:
         """An iteration's jobs, with T steps if that is what it collects."""
         learner = self._task.learner
         if learner.collect == "episodes":
@@ -277,7 +276,7 @@ class InSharedWorld(Rows):
         ]
 
 
-class Group:
+class ClientGroup:
     """The local rounds of some clients, a piece at a time; everything is stacked by client."""
 
     def __init__(
@@ -308,7 +307,7 @@ class Group:
         assert isinstance(world, SharedWorld)
         data = trajectories(columns, self._numbers, world.horizon, world.truncates)
         cleaned = _clean_all(self._task, data)
-        step: _Step = _finished(
+        step: _Improved = _finished(
             _improve_all(self._task, self._start, self._carry, data, cleaned, np.int32(i))
         )
         self._carry, self._batch, self._actor = step.carry, step.batch, step.actor

@@ -80,7 +80,7 @@ def compare(
     require_matplotlib()
     path = run_path(run)
     origin, given, own = _origin(config, set, rounds, plugins)
-    wanted = comparisons.Plan(
+    wanted = comparisons.ComparisonPlan(
         **origin,
         algorithms=_names("algorithms", algorithms) or (() if add else (own,)),
         references=_names("references", references),
@@ -92,7 +92,7 @@ def compare(
     if isinstance(config, Config) and config.pretrained is not None:
         start = partial(additions.started_like, other=config)
     comparisons.begin(path, wanted, partial(_seeds, seeds, 0), axes, add, _warn, start)
-    plan = comparisons.Plan.read(path)
+    plan = comparisons.ComparisonPlan.read(path)
     remaining = partial(comparisons.run_remaining, path, plan)
     follow(plan.run_paths(path), remaining, None, _console(progress), callbacks=callbacks)
     runs = load_runs(path, warn=_warn)
@@ -149,15 +149,17 @@ def tune(
         raise UserError("grid must say what to try, such as {'learner.d_local': [0.01, 0.02]}")
     if halvings is not None:
         whole("halvings", halvings, 0)
-    request = candidates.Request(
-        tunings.Plan(**origin, algorithm=algorithm or ("" if add else own), jobs=_jobs(jobs, add)),
+    request = candidates.TuningRequest(
+        tunings.TuningPlan(
+            **origin, algorithm=algorithm or ("" if add else own), jobs=_jobs(jobs, add)
+        ),
         partial(_seeds, seeds, 1000),
         axes_of(grid, "grid"),
         additions.rounds_of(given),
         halvings,
     )
     candidates.begin(path, request, add, _warn)
-    plan = tunings.Plan.read(path)
+    plan = tunings.TuningPlan.read(path)
     remaining = partial(tunings.run_remaining, path, plan)
     shown = _console(progress)
     result = follow(plan.run_paths(path), remaining, None, shown, plan.rounds, callbacks)

@@ -19,16 +19,16 @@ from fedkl.core.errors import UserError
 from fedkl.experiments import additions
 from fedkl.experiments.additions import ROUNDS, Seeds, Warn, settings_given
 from fedkl.experiments.grid import Axis, Candidate, candidates_of
-from fedkl.experiments.tune import Plan, create, rungs
+from fedkl.experiments.tune import TuningPlan, create, rungs
 from fedkl.training import growth
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
 
 
-class Request(NamedTuple):
+class TuningRequest(NamedTuple):
     """A tuning as it is asked for; of what is to be added, what is empty is as it was."""
 
-    plan: Plan
+    plan: TuningPlan
     """Preset, algorithm, settings, plugins and jobs."""
     seeds: Seeds
     grid: Sequence[Axis]
@@ -38,7 +38,7 @@ class Request(NamedTuple):
     """None: as many as are sensible."""
 
 
-def begin(path: Path, request: Request, more: bool, warn: Warn) -> tuple[Plan, int]:
+def begin(path: Path, request: TuningRequest, more: bool, warn: Warn) -> tuple[TuningPlan, int]:
     """Make a tuning, or add to one.
 
     Args:
@@ -55,7 +55,7 @@ def begin(path: Path, request: Request, more: bool, warn: Warn) -> tuple[Plan, i
             is written then.
     """
     if more:
-        before = additions.open_plan(Plan, path, warn)
+        before = additions.open_plan(TuningPlan, path, warn)
         plan = _add(path, before, request, warn)
         return plan, len(plan.run_paths(path)) - len(before.run_paths(path))
     rounds = {ROUNDS: request.rounds} if request.rounds else {}
@@ -75,7 +75,7 @@ def begin(path: Path, request: Request, more: bool, warn: Warn) -> tuple[Plan, i
     return plan, len(plan.run_paths(path))
 
 
-def config_of(plan: Plan, candidate: Candidate, seed: int) -> Config:
+def config_of(plan: TuningPlan, candidate: Candidate, seed: int) -> Config:
     """The config of one of a plan's runs.
 
     Args:
@@ -90,8 +90,7 @@ def config_of(plan: Plan, candidate: Candidate, seed: int) -> Config:
     return preset(plan.preset, plan.algorithm, seed, chosen, plan.plugins)
 
 
-def _add(path: Path, before: Plan, request: Request, warn: Warn) -> Plan:
-    """Add to a tuning; return the plan that it has now."""
+def _add(path: Path, before: TuningPlan, request: TuningRequest, warn: Warn) -> TuningPlan:
     additions.require_known_code(path, before.settings, before.plugins, before.candidates)
     plan = _united(path, before, request)
     there = additions.rounds_in(before.run_paths(path))
@@ -118,8 +117,7 @@ def _add(path: Path, before: Plan, request: Request, warn: Warn) -> Plan:
     return plan
 
 
-def _united(path: Path, before: Plan, request: Request) -> Plan:
-    """Unite the plan that a tuning has with what is added."""
+def _united(path: Path, before: TuningPlan, request: TuningRequest) -> TuningPlan:
     if request.plan.algorithm not in ("", before.algorithm):
         raise UserError(
             f"{path} tunes {before.algorithm}, not {request.plan.algorithm}: an algorithm has a "

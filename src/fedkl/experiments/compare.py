@@ -20,14 +20,14 @@ from fedkl.learning.trajectories import samples_in
 from fedkl.server.selection.selectors import MeasuringSelector
 from fedkl.server.settings import OWN, POOLED
 from fedkl.training import growth
-from fedkl.training.comparison import REFERENCES, Plan, name_of
+from fedkl.training.comparison import REFERENCES, ComparisonPlan, name_of
 from fedkl.training.directory import RunDirectory
 from fedkl.training.plugin_consent import of_run
 
-__all__ = ["Plan", "add", "create", "refuse_seen_seeds", "run_remaining"]
+__all__ = ["ComparisonPlan", "add", "create", "refuse_seen_seeds", "run_remaining"]
 
 
-def complete(plan: Plan) -> Plan:
+def complete(plan: ComparisonPlan) -> ComparisonPlan:
     """A plan that also says which algorithm lacks a setting that is varied.
 
     Raises:
@@ -49,7 +49,7 @@ def complete(plan: Plan) -> Plan:
     return dataclasses.replace(plan, lacks=_lacks(plan) if plan.vary else {})
 
 
-def _lacks(plan: Plan) -> dict[str, list[str]]:
+def _lacks(plan: ComparisonPlan) -> dict[str, list[str]]:
     """Find settings that are varied and that an algorithm does not have, but another one has; or
     that a reference decides by itself."""
     varied = dict.fromkeys(key for settings in plan.vary for key in settings)
@@ -66,7 +66,7 @@ def _lacks(plan: Plan) -> dict[str, list[str]]:
     return {name: keys for name, keys in of_others.items() if keys}
 
 
-def notes(plan: Plan) -> list[str]:
+def notes(plan: ComparisonPlan) -> list[str]:
     """Say of each algorithm that lacks something what that means."""
     lines = []
     for name, keys in plan.lacks.items():
@@ -77,7 +77,7 @@ def notes(plan: Plan) -> list[str]:
     return lines
 
 
-def config_of(plan: Plan, algorithm: str, seed: int, varied: Mapping[str, Any]) -> Config:
+def config_of(plan: ComparisonPlan, algorithm: str, seed: int, varied: Mapping[str, Any]) -> Config:
     """The config of one of a plan's runs.
 
     Args:
@@ -104,7 +104,7 @@ Start = Callable[[Config], Config]
 """Lets a config start from another run's policy."""
 
 
-def create(path: Path, plan: Plan, configure: Configure) -> None:
+def create(path: Path, plan: ComparisonPlan, configure: Configure) -> None:
     """Make the comparison's directory with all its runs at round 0.
 
     Args:
@@ -126,7 +126,9 @@ def create(path: Path, plan: Plan, configure: Configure) -> None:
     workers.create(path, plan, mappings, {n: c.pretrained for n, c in configs.items()})
 
 
-def add(path: Path, before: Plan, more: Plan, warn: additions.Warn) -> Plan:
+def add(
+    path: Path, before: ComparisonPlan, more: ComparisonPlan, warn: additions.Warn
+) -> ComparisonPlan:
     """Add to a comparison; what is there stays, and is not trained again.
 
     Args:
@@ -190,13 +192,13 @@ def add(path: Path, before: Plan, more: Plan, warn: additions.Warn) -> Plan:
 
 def begin(
     path: Path,
-    wanted: Plan,
+    wanted: ComparisonPlan,
     seeds: additions.Seeds,
     vary: Sequence[Axis],
     more: bool,
     warn: additions.Warn,
     start: Start | None = None,
-) -> tuple[Plan, int]:
+) -> tuple[ComparisonPlan, int]:
     """Make a comparison, or add to one.
 
     Args:
@@ -215,7 +217,7 @@ def begin(
     Raises:
         UserError: as `create` and `add`.
     """
-    before = additions.open_plan(Plan, path, warn) if more else Plan()
+    before = additions.open_plan(ComparisonPlan, path, warn) if more else ComparisonPlan()
     fixed = [*additions.settings_given(wanted.settings or before.settings)]
     fixed += [additions.ROUNDS] if wanted.rounds else []
     points = tuple(product_of(vary, fixed, "--vary")) if vary else ()
@@ -239,8 +241,7 @@ def begin(
     return plan, len(plan.run_paths(path)) - len(before.run_paths(path))
 
 
-def _united(path: Path, before: Plan, more: Plan) -> Plan:
-    """Unite the plan that a comparison has with what is added."""
+def _united(path: Path, before: ComparisonPlan, more: ComparisonPlan) -> ComparisonPlan:
     keys = list(dict.fromkeys(key for settings in before.vary for key in settings))
     if keys and any({*settings} != {*keys} for settings in more.vary):
         raise UserError(
@@ -285,7 +286,7 @@ def refuse_seen_seeds(configs: Iterable[Config], seeds: Collection[int]) -> None
         )
 
 
-def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> None:
+def run_remaining(path: Path, plan: ComparisonPlan, train: workers.Trainer) -> None:
     """Train the remaining rounds of a comparison's runs.
 
     Args:

@@ -40,7 +40,7 @@ CHOSEN_FOR = "fedkl"
 
 
 @dataclass(frozen=True)
-class Plan(RunsPlan):
+class DGlobalPlan(RunsPlan):
     """The plan of a measurement of d_global."""
 
     FILE = "tune-d-global.toml"
@@ -99,7 +99,7 @@ class MeasuredDistance(NamedTuple):
     """d_global and d_local for FedKL."""
 
 
-def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
+def create(path: Path, plan: DGlobalPlan, configure: Callable[[int], Config]) -> None:
     """Make the directory with all its runs at round 0.
 
     Args:
@@ -114,7 +114,7 @@ def create(path: Path, plan: Plan, configure: Callable[[int], Config]) -> None:
     workers.create(path, plan, configs)
 
 
-def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> MeasuredDistance:
+def run_remaining(path: Path, plan: DGlobalPlan, train: workers.Trainer) -> MeasuredDistance:
     """Train the remaining rounds, measure, and write tuning.json.
 
     Args:
@@ -132,7 +132,7 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> MeasuredDis
     return measured
 
 
-def _measured(plan: Plan, path: Path) -> tuple[MeasuredDistance, bytes]:
+def _measured(plan: DGlobalPlan, path: Path) -> tuple[MeasuredDistance, bytes]:
     """Return what finished runs come to, and the contents of tuning.json."""
     logs = [MetricsLog(run / "metrics.jsonl").read() for run in plan.run_paths(path)]
     # A run that was made longer is measured like the others.
@@ -147,7 +147,7 @@ def _measured(plan: Plan, path: Path) -> tuple[MeasuredDistance, bytes]:
     return measured, strict_json.encode(everything, indent=2) + b"\n"
 
 
-def _from_logs(plan: Plan, logs: list[list[dict[str, Any]]]) -> MeasuredDistance:
+def _from_logs(plan: DGlobalPlan, logs: list[list[dict[str, Any]]]) -> MeasuredDistance:
     # A client whose iterations were all rolled back went nowhere, and says nothing.
     moved = [
         [c["distance_global"] for c in record["clients"] if c["distance_global"] > 0]

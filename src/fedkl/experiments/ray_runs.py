@@ -62,7 +62,7 @@ class Order(NamedTuple):
     """The policy that it starts from."""
 
 
-class State(NamedTuple):
+class RemoteState(NamedTuple):
     """A federation's state, as a checkpoint has it."""
 
     arrays: dict[str, np.ndarray]
@@ -70,7 +70,7 @@ class State(NamedTuple):
     rows: Rows
 
 
-class Round(NamedTuple):
+class RemoteRound(NamedTuple):
     """A round that is over."""
 
     record: Record
@@ -98,7 +98,7 @@ class _UnplaceableError(Exception):
     """The cluster has less now than was asked of it."""
 
 
-def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
+def rounds(order: Order, state: RemoteState, cpus: int) -> Iterator[RemoteRound | End]:
     """Train a run on a worker.
 
     Args:
@@ -118,7 +118,7 @@ def rounds(order: Order, state: State, cpus: int) -> Iterator[Round | End]:
         yield End(str(error), stalled=True)
 
 
-def _rounds(order: Order, state: State) -> Iterator[Round]:
+def _rounds(order: Order, state: RemoteState) -> Iterator[RemoteRound]:
     with explain_own_code():
         require_versions(order.versions)
         plugins = install_plugins(order.plugins)
@@ -129,12 +129,12 @@ def _rounds(order: Order, state: State) -> Iterator[Round]:
                 snapshot = federation.save()
                 federation.saved(record["round"])
                 changed = {number: dict(snapshot.rows[number]) for number in snapshot.changed}
-                yield Round(record, snapshot.arrays, changed)
+                yield RemoteRound(record, snapshot.arrays, changed)
                 if record["round"] == order.until and not federation.stalled:
                     return
 
 
-def _restore(federation: Federation, state: State) -> None:
+def _restore(federation: Federation, state: RemoteState) -> None:
     if not state.arrays:
         return
     try:
@@ -143,7 +143,7 @@ def _restore(federation: Federation, state: State) -> None:
         raise UserError(f"the checkpoint does not fit config.toml: {error}") from error
 
 
-class _Position(NamedTuple):
+class _HeldPosition(NamedTuple):
     round: int
 
 
@@ -164,14 +164,13 @@ class OnCluster:
         self._order = order
         self._cpus = cpus
         self._log = log
-        self._held = State({}, {})
+        self._held = RemoteState({}, {})
         self._changed: set[int] = set()
         self._stop = stop
 
     @property
-    def state(self) -> _Position:
-        """Its position."""
-        return _Position(int(self._held.arrays.get("round", 0)))
+    def state(self) -> _HeldPosition:
+        return _HeldPosition(int(self._held.arrays.get("round", 0)))
 
     @property
     def stalled(self) -> bool:
@@ -195,7 +194,7 @@ class OnCluster:
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[int, Mapping[str, np.ndarray]]
     ) -> None:
         """Restore a snapshot; the worker checks whether it fits."""
-        self._held = State(dict(arrays), {number: dict(row) for number, row in rows.items()})
+        self._held = RemoteState(dict(arrays), {number: dict(row) for number, row in rows.items()})
         self._changed = set()
 
     def __iter__(self) -> Iterator[Record]:
@@ -233,7 +232,7 @@ class OnCluster:
                 # The machine with many CPUs may be the one that was lost.
                 cpus = 1
 
-    def _answers(self, cpus: int) -> Generator[Round | End, None, None]:
+    def _answers(self, cpus: int) -> Generator[RemoteRound | End, None, None]:
         """A task's, as they come."""
         import ray
 
@@ -258,15 +257,15 @@ class OnCluster:
         finally:
             ray.cancel(coming, force=True)
 
-    def _take(self, round: Round) -> None:
+    def _take(self, round: RemoteRound) -> None:
         # Copies, because what came lies in memory that others need again.
         own = {name: np.array(array) for name, array in round.arrays.items()}
         rows = {c: {n: np.array(x) for n, x in row.items()} for c, row in round.rows.items()}
-        self._held = State(own, self._held.rows | rows)
+        self._held = RemoteState(own, self._held.rows | rows)
         self._changed |= rows.keys()
 
 
-class Task:
+class RemoteRun:
     """A run that is trained on a cluster and written by a thread here; a `workers.Worker`."""
 
     def __init__(self, run: Path, until: int | None, cpus: int) -> None:
@@ -352,9 +351,9 @@ class OnRay:
         """As many as there are CPUs."""
         return max(1, min(runs, self._cpus))
 
-    def start(self, run: Path, slot: int, slots: int, until: int | None) -> Task:
+    def start(self, run: Path, slot: int, slots: int, until: int | None) -> RemoteRun:
         """A task; where it runs is up to Ray."""
-        return Task(run, until, self._share(slots))
+        return RemoteRun(run, until, self._share(slots))
 
     def _share(self, slots: int) -> int:
         """The most CPUs that each of so many tasks can have, all at the same time, on the nodes

@@ -30,7 +30,7 @@ HALVINGS = 2
 
 
 @dataclass(frozen=True)
-class Plan(RunsPlan):
+class TuningPlan(RunsPlan):
     """The plan of a tuning."""
 
     FILE = "tune.toml"
@@ -162,7 +162,7 @@ class Rung(NamedTuple):
     """Of each candidate, by its number: for each seed; minus infinity where there is none."""
 
 
-def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]) -> None:
+def create(path: Path, plan: TuningPlan, configure: Callable[[Candidate, int], Config]) -> None:
     """Make the tuning's directory with all its runs at round 0.
 
     Args:
@@ -181,7 +181,7 @@ def create(path: Path, plan: Plan, configure: Callable[[Candidate, int], Config]
     workers.create(path, plan, configs)
 
 
-def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
+def run_remaining(path: Path, plan: TuningPlan, train: workers.Trainer) -> list[Rung]:
     """Train the remaining rounds of a tuning's runs, rung by rung.
 
     Args:
@@ -204,14 +204,16 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> list[Rung]:
     return result
 
 
-def _left(plan: Plan, rungs: Sequence[Rung]) -> list[int]:
+def _left(plan: TuningPlan, rungs: Sequence[Rung]) -> list[int]:
     """The candidates that are left after some rungs."""
     if not rungs:
         return [*range(len(plan.candidates))]
     return sorted(best(rungs[-1])[: half(len(rungs[-1].scores))])
 
 
-def _next_runs(path: Path, plan: Plan, rungs: Sequence[Rung]) -> tuple[list[Path], int | None]:
+def _next_runs(
+    path: Path, plan: TuningPlan, rungs: Sequence[Rung]
+) -> tuple[list[Path], int | None]:
     """The runs to train after some rungs, and until when; None: to their end."""
     left, round = _left(plan, rungs), plan.rungs[len(rungs)]
     # Seed by seed, as in a comparison.
@@ -219,7 +221,7 @@ def _next_runs(path: Path, plan: Plan, rungs: Sequence[Rung]) -> tuple[list[Path
     return runs, None if round == plan.rungs[-1] else round
 
 
-def _judge(path: Path, plan: Plan, rungs: Sequence[Rung]) -> Rung:
+def _judge(path: Path, plan: TuningPlan, rungs: Sequence[Rung]) -> Rung:
     """The rung after some others, once its runs have come to it."""
     round = plan.rungs[len(rungs)]
     scores = {number: _scores(path, plan, number, round) for number in _left(plan, rungs)}
@@ -231,7 +233,7 @@ def best(rung: Rung) -> list[int]:
     return sorted(rung.scores, key=lambda number: (-fmean(rung.scores[number]), number))
 
 
-def score(records: Sequence[Mapping[str, Any]], until: int, plan: Plan) -> float:
+def score(records: Sequence[Mapping[str, Any]], until: int, plan: TuningPlan) -> float:
     """Return a run's score up to a round: the mean of its last three evaluations.
 
     A return that is not a number counts as minus infinity, as does none at all.
@@ -246,13 +248,13 @@ def score(records: Sequence[Mapping[str, Any]], until: int, plan: Plan) -> float
     return fmean(returns[-_LAST:]) if returns else -math.inf
 
 
-def records_of(path: Path, plan: Plan, candidate: int) -> list[list[dict[str, Any]]]:
+def records_of(path: Path, plan: TuningPlan, candidate: int) -> list[list[dict[str, Any]]]:
     """A candidate's logs, one for each seed."""
     names = [plan.name_of(candidate, seed) for seed in plan.seeds]
     return [MetricsLog(path / name / "metrics.jsonl").read() for name in names]
 
 
-def _scores(path: Path, plan: Plan, candidate: int, until: int) -> tuple[float, ...]:
+def _scores(path: Path, plan: TuningPlan, candidate: int, until: int) -> tuple[float, ...]:
     return tuple(score(records, until, plan) for records in records_of(path, plan, candidate))
 
 
@@ -278,7 +280,7 @@ class Tried(NamedTuple):
         return {round: fmean(scores) for round, scores in self.rungs.items()}
 
 
-def tried(path: Path, plan: Plan, rungs: Sequence[Rung]) -> list[Tried]:
+def tried(path: Path, plan: TuningPlan, rungs: Sequence[Rung]) -> list[Tried]:
     """All candidates, in the order of the grid."""
     result = []
     for number, settings in enumerate(plan.candidates):
@@ -291,13 +293,15 @@ def tried(path: Path, plan: Plan, rungs: Sequence[Rung]) -> list[Tried]:
     return result
 
 
-def winner_of(plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]) -> Tried | None:
+def winner_of(
+    plan: TuningPlan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]
+) -> Tried | None:
     """The best candidate that came to the end; None if none of those has a score."""
     winner = all_of_them[best(rungs[-1])[0]]
     return winner if math.isfinite(winner.means[plan.rungs[-1]]) else None
 
 
-def tried_file(plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]) -> bytes:
+def tried_file(plan: TuningPlan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]) -> bytes:
     """The contents of tuning.json."""
     winner = winner_of(plan, rungs, all_of_them)
     everything = {
@@ -328,7 +332,7 @@ def tried_file(plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]) 
 
 
 def write_tried(
-    path: Path, plan: Plan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]
+    path: Path, plan: TuningPlan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]
 ) -> Tried:
     """Write tuning.json, and return the winner.
 
@@ -341,7 +345,7 @@ def write_tried(
     return winner
 
 
-class Origin(Protocol):
+class SettingsOrigin(Protocol):
     """The origin of chosen settings."""
 
     @property
@@ -354,7 +358,7 @@ class Origin(Protocol):
     def seeds(self) -> tuple[int, ...]: ...
 
 
-def best_file(origin: Origin, algorithm: str, settings: Candidate) -> bytes:
+def best_file(origin: SettingsOrigin, algorithm: str, settings: Candidate) -> bytes:
     """The contents of best.toml: what was chosen, and what it was chosen with.
 
     The number of rounds is not in it: a tuning may be shorter than what it is for.
@@ -377,7 +381,7 @@ def best_file(origin: Origin, algorithm: str, settings: Candidate) -> bytes:
     return tomli_w.dumps(content).encode()
 
 
-def write_best(path: Path, origin: Origin, algorithm: str, settings: Candidate) -> Path:
+def write_best(path: Path, origin: SettingsOrigin, algorithm: str, settings: Candidate) -> Path:
     """Write best.toml into a directory; the arguments are those of `best_file`."""
     write_atomically(path / BEST, best_file(origin, algorithm, settings))
     return path / BEST

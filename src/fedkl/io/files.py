@@ -130,6 +130,19 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     return path.read_bytes()
 
 
+def read_if_there(path: Path, most: int | None = None) -> bytes | None:
+    """Read an ordinary file, or return None if there is none.
+
+    Raises:
+        UserError: it cannot be read, is no ordinary file, or larger than is sensible.
+    """
+    with explain_os_errors("read", path):
+        try:
+            return read_bytes(path, most)
+        except FileNotFoundError:
+            return None
+
+
 def read_start(path: Path, most: int) -> bytes:
     """Read an ordinary file's first bytes.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
@@ -17,40 +15,31 @@ from fedkl.learning.statistics import Moments
 from fedkl.learning.trajectories import Trajectories
 
 
-class Steps(NamedTuple):
-    """Columns of steps as the estimator sees them.
-
-    Three things can be after a step that is the last of its episode in the data. A true end is
-    worth nothing (`next_value` 0). A time limit is worth what the settings say. A cut, where only
-    the data end, is worth the value of what would have come. None of them `continues`.
-    """
-
-    reward: Float[Array, "h n"]
-    value: Float[Array, "h n"]
-    """The critic's, of the state that a step starts from."""
-    next_value: Float[Array, "h n"]
-    """Of the state that it leads to."""
-    continues: Bool[Array, "h n"]
-    """True if the next row is the same episode's next step."""
-    mask: Bool[Array, "h n"]
-    """True for entries that count."""
-
-
 def advantages(
-    steps: Steps, discount: Float[Array, ""] | float, gae_lambda: Float[Array, ""] | float
+    reward: Float[Array, "h n"],
+    value: Float[Array, "h n"],
+    next_value: Float[Array, "h n"],
+    continues: Bool[Array, "h n"],
+    mask: Bool[Array, "h n"],
+    discount: Float[Array, ""] | float,
+    gae_lambda: Float[Array, ""] | float,
 ) -> Float[Array, "h n"]:
     """GAE(gamma, lambda) (Schulman et al. 2016).
 
     Args:
-        steps: rewards, values, and where episodes end.
+        reward: of columns of steps.
+        value: the critic's, of the state that a step starts from.
+        next_value: of the state that it leads to.
+        continues: whether the next row is the same episode's next step.
+        mask: whether an entry counts.
         discount: gamma.
         gae_lambda: lambda; with lambda = 1 the result plus `value` is the discounted return.
 
     Returns:
         The advantages, 0 where `mask` is false.
     """
-    delta = steps.reward + discount * steps.next_value - steps.value
-    delta = jnp.where(steps.mask, delta, 0.0)
+    delta = reward + discount * next_value - value
+    delta = jnp.where(mask, delta, 0.0)
 
     def backwards(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, continues = now
@@ -59,8 +48,7 @@ def advantages(
 
     nothing = jnp.zeros_like(delta[0])
     # A row of an agent that waits takes nothing from the episode after it.
-    continues = steps.continues & steps.mask
-    return jax.lax.scan(backwards, nothing, (delta, continues), reverse=True)[1]
+    return jax.lax.scan(backwards, nothing, (delta, continues & mask), reverse=True)[1]
 
 
 def batches(
@@ -105,13 +93,15 @@ def batches(
         # No config has that and a critic that sees the time left.
         value_at_cut = critic.values(value_net, standard(data.after))
     last_value = critic.values(value_net, last)
-    bootstrap = learner.bootstrap_truncation
-    steps = steps_of(data, reward, value, last_value, value_at_cut, bootstrap)
-    gain = advantages(steps, learner.discount, learner.gae_lambda)
+    next_value, continues = following(
+        data, value, last_value, value_at_cut, learner.bootstrap_truncation
+    )
+    steps = (reward, value, next_value, continues, data.mask)
+    gain = advantages(*steps, learner.discount, learner.gae_lambda)
     if settings.targets == "gae":
         target = gain + value
     else:
-        target = advantages(steps, learner.discount, 1.0) + value
+        target = advantages(*steps, learner.discount, 1.0) + value
 
     def flat(x: Array) -> Array:
         if learner.collect == "episodes":
@@ -143,19 +133,21 @@ def batches(
     return policy_batch, critic_batch, flat(value)
 
 
-def steps_of(
+def following(
     data: Trajectories,
-    reward: Float[Array, "h n"],
     value: Float[Array, "h n"],
     last_value: Float[Array, " n"],
     value_at_cut: Float[Array, "*hn"],
     bootstrap_truncation: bool,
-) -> Steps:
-    """Return what follows each step: the next one, or a true end, a time limit, or a cut.
+) -> tuple[Float[Array, "h n"], Bool[Array, "h n"]]:
+    """Return the value of the state that each step leads to, and whether its episode continues.
+
+    Three things can be after a step that is the last of its episode in the data. A true end is
+    worth nothing. A time limit is worth what the settings say. A cut, where only the data end, is
+    worth the value of what would have come. None of them continues.
 
     Args:
         data: the episodes.
-        reward: their rewards, scaled.
         value: the critic's value of each step's state.
         last_value: of the state after each column's last step.
         value_at_cut: of the state after each step with which a limit of the world's own cut an
@@ -171,7 +163,7 @@ def steps_of(
     if data.truncated is not None:
         next_value = jnp.where(data.truncated, value_at_cut, next_value)
     next_value = jnp.where(data.terminated, 0.0, next_value)
-    return Steps(reward, value, next_value, ~data.ended() & ~last, data.mask)
+    return next_value, ~data.ended() & ~last
 
 
 def last_steps(data: Trajectories) -> Bool[Array, "h n"]:

@@ -7,7 +7,6 @@ and float64 NumPy arrays on the server alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -72,16 +71,12 @@ def of_batch(
     return Moments(count, mean, squares, whole[pairs(x.shape[-1])])
 
 
-class Cleaned(NamedTuple):
-    """A batch without its outliers, and which they were."""
+def without_outliers(
+    x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: float
+) -> tuple[Float[Array, "*d"], Bool[Array, "*d"]]:
+    """Put the mean of the others in the place of each outlier of a batch, and say which they were.
 
-    x: Float[Array, "*d"]
-    """The batch, with the mean of the others in the place of each outlier."""
-    outlier: Bool[Array, "*d"]
-
-
-def without_outliers(x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: float) -> Cleaned:
-    """Take the outliers out of a batch; the very same numbers if there are none.
+    Without any, the numbers are the very same.
 
     A broken sensor must not set the scale that everybody sees with. What it says is set apart by a
     gap: a reading is an outlier if it is over `limit` times as large as the largest usual one (a
@@ -94,8 +89,9 @@ def without_outliers(x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: f
     mask = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(bool)
     axes = tuple(range(weights.ndim))
 
-    def find(now: _Search) -> _Search:
-        size = jnp.where(mask, jnp.abs(now.x), 0.0)
+    def find(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, _, _ = now
+        size = jnp.where(mask, jnp.abs(x), 0.0)
         enough = (1 - BROKEN) * jnp.sum(mask)
 
         def grow(usual: Array) -> Array:
@@ -110,23 +106,15 @@ def without_outliers(x: Float[Array, "*d"], weights: Bool[Array, "*b"], limit: f
         usual = jnp.max(jnp.where(size <= usual, size, 1.0), axis=axes, initial=1.0)
         outlier = mask & (size > limit * _settled(connect, usual))
         usual_ones = mask & ~outlier
-        total = jnp.sum(jnp.where(usual_ones, now.x, 0.0), axis=axes)
+        total = jnp.sum(jnp.where(usual_ones, x, 0.0), axis=axes)
         mean = total / jnp.maximum(jnp.sum(usual_ones, axis=axes), 1)
-        return _Search(jnp.where(outlier, mean, now.x), outlier, jnp.asarray(False))
+        return jnp.where(outlier, mean, x), outlier, jnp.asarray(False)
 
     # What is not larger than this is no outlier, whatever is usual: most batches need no more.
     suspicious = jnp.max(jnp.where(mask, jnp.abs(x), 0.0)) > limit
-    nothing = _Search(x, jnp.zeros(x.shape, bool), suspicious)
-    found = jax.lax.while_loop(lambda now: now.goes_on, find, nothing)
-    return Cleaned(found.x, found.outlier)
-
-
-class _Search(NamedTuple):
-    """A batch before or after its outliers were looked for."""
-
-    x: Array
-    outlier: Array
-    goes_on: Array
+    unsearched = (x, jnp.zeros(x.shape, bool), suspicious)
+    cleaned, outlier, _ = jax.lax.while_loop(lambda now: now[2], find, unsearched)
+    return cleaned, outlier
 
 
 def _settled(step: Callable[[Array], Array], usual: Array) -> Array:

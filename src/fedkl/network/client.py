@@ -40,7 +40,7 @@ from fedkl.network.messages import (
     Greeting,
     Reply,
     Request,
-    Spaces,
+    SpaceSizes,
     read_request,
     spaces_of,
     write_reply,
@@ -244,7 +244,7 @@ class Session:
         self._compiling = compiling
         self._compiled: set[Work[Any]] = set()
 
-    def require(self, spaces: Spaces) -> None:
+    def require(self, spaces: SpaceSizes) -> None:
         """Check that the server's policy fits the client's world.
 
         Raises:

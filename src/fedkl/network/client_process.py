@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fedkl.core.errors import UserError
 from fedkl.io import files
-from fedkl.network.sockets import GoneError, NoAnswerError, ask, is_listening
+from fedkl.network.sockets import NoAnswerError, ProcessGoneError, ask, is_listening
 
 START_TIMEOUT = 30.0
 """Seconds until a new process must listen."""
@@ -32,7 +32,7 @@ ATTEMPTS = 3
 _START_LOCK, _ALIVE_LOCK, _COMPILING_LOCK = "starting.lock", "worker.lock", "compiling.lock"
 
 
-class Place(NamedTuple):
+class ClientPlace(NamedTuple):
     """A client on this machine: its folder, its number, and the files of its own."""
 
     directory: Path
@@ -46,7 +46,6 @@ class Place(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Folder of this client."""
         return self.directory / str(self.client)
 
     @property
@@ -55,7 +54,7 @@ class Place(NamedTuple):
         return self.folder / SOCKET
 
 
-def deliver(place: Place, data: bytes, seconds: float) -> bytes:
+def deliver(place: ClientPlace, data: bytes, seconds: float) -> bytes:
     """Send a message to a client's process and return its answer; start the process if needed.
 
     If it dies before it answers, a new one is asked: the same request gives the same answer.
@@ -71,7 +70,7 @@ def deliver(place: Place, data: bytes, seconds: float) -> bytes:
     """
     deadline = time.monotonic() + seconds
     for _ in range(ATTEMPTS):
-        with contextlib.suppress(GoneError):
+        with contextlib.suppress(ProcessGoneError):
             path = ensure_running(place, max(0.0, min(START_TIMEOUT, deadline - time.monotonic())))
             return ask(path, data, max(0.0, deadline - time.monotonic()))
         # One that is being killed may listen for a moment longer.
@@ -79,7 +78,7 @@ def deliver(place: Place, data: bytes, seconds: float) -> bytes:
     raise NoAnswerError(f"the client's process died {ATTEMPTS} times before it answered")
 
 
-def ensure_running(place: Place, seconds: float = START_TIMEOUT) -> Path:
+def ensure_running(place: ClientPlace, seconds: float = START_TIMEOUT) -> Path:
     """Start a client's process unless it runs, and return its socket.
 
     Several callers at once start one process.
@@ -100,7 +99,7 @@ def ensure_running(place: Place, seconds: float = START_TIMEOUT) -> Path:
     return place.socket
 
 
-def stop(place: Place, seconds: float = 5.0) -> None:
+def stop(place: ClientPlace, seconds: float = 5.0) -> None:
     """Stop a client's process if it runs, also one that hangs.
 
     Args:
@@ -200,7 +199,7 @@ def private_folder(path: Path) -> None:
         raise UserError(f"{path} must belong to this user, and be closed to all others (0700)")
 
 
-def _start(place: Place, seconds: float) -> None:
+def _start(place: ClientPlace, seconds: float) -> None:
     """Start the process, and wait until it listens."""
     stop(place)  # one that runs and cannot be reached
     ours, theirs = os.pipe()
@@ -231,7 +230,7 @@ def _start(place: Place, seconds: float) -> None:
         _wait(place, ready.fileno(), seconds)
 
 
-def _wait(place: Place, ready: int, seconds: float) -> None:
+def _wait(place: ClientPlace, ready: int, seconds: float) -> None:
     """Wait until the process says that it listens; its end of the pipe closes if it dies."""
     os.set_blocking(ready, False)
     deadline = time.monotonic() + seconds

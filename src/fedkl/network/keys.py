@@ -330,7 +330,6 @@ def _private(path: Path, may_make: bool) -> ec.EllipticCurvePrivateKey:
 
 
 def _check_names(path: Path, names: Sequence[x509.GeneralName]) -> None:
-    """Check that a certificate is for all these names."""
     try:
         found = certificate(path).extensions
         has = {*found.get_extension_for_class(x509.SubjectAlternativeName).value}

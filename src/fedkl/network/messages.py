@@ -42,7 +42,7 @@ GREETING = "greeting"
 ALGORITHM, WORLD, UPLOAD = "algorithm", "world", "upload"
 
 
-class Spaces(NamedTuple):
+class SpaceSizes(NamedTuple):
     """Sizes of the policy's observations and actions; server and client must agree on them."""
 
     observation_size: int
@@ -75,7 +75,7 @@ class Request(NamedTuple):
     """The server will not go back beyond the state that this round left."""
     config: str
     """The config as TOML."""
-    spaces: Spaces
+    spaces: SpaceSizes
     work: Work[Any]
     key: KeyData
     shared: KeyData
@@ -110,12 +110,12 @@ def check_federation(name: str) -> str:
     return name
 
 
-def spaces_of(world: AnyWorld) -> Spaces:
+def spaces_of(world: AnyWorld) -> SpaceSizes:
     """Return the sizes of a world's observations and actions."""
     actions = world.actions
     if isinstance(actions, Continuous):
-        return Spaces(world.observation_size, False, actions.size)
-    return Spaces(world.observation_size, True, actions.number)
+        return SpaceSizes(world.observation_size, False, actions.size)
+    return SpaceSizes(world.observation_size, True, actions.number)
 
 
 def write_request(request: Request, limit: int = MAX_MESSAGE_BYTES) -> bytes:
@@ -172,7 +172,7 @@ def read_nonce(header: Mapping[str, Any]) -> str:
     return nonce
 
 
-def read_spaces(given: Any) -> Spaces:
+def read_spaces(given: Any) -> SpaceSizes:
     """Return the spaces of a header.
 
     Raises:
@@ -180,7 +180,7 @@ def read_spaces(given: Any) -> Spaces:
     """
     if not isinstance(given, list) or [type(x) for x in given] != [int, bool, int]:
         raise MessageError("spaces are not two sizes with a kind of actions between them")
-    return Spaces(*given)
+    return SpaceSizes(*given)
 
 
 def _class_of(name: str) -> type[Any]:
@@ -293,7 +293,7 @@ class Greeting(NamedTuple):
     """As `result_versions` returns them."""
     config: str
     """The config as TOML."""
-    spaces: Spaces
+    spaces: SpaceSizes
     sources: dict[str, str]
     """As `sources_of` returns them."""
     refusal: str

@@ -28,7 +28,7 @@ class NoAnswerError(Exception):
     """A process did not answer; the reason in one sentence."""
 
 
-class GoneError(NoAnswerError):
+class ProcessGoneError(NoAnswerError):
     """The process was not there, or died before it answered."""
 
 
@@ -58,7 +58,7 @@ def ask(path: Path, data: bytes, seconds: float, limit: int = MAX_MESSAGE_BYTES)
             f"the client's process gave no answer within {round(seconds, 1):g} s"
         ) from error
     except (OSError, EOFError) as error:
-        raise GoneError(f"the client's process cannot be reached: {error}") from error
+        raise ProcessGoneError(f"the client's process cannot be reached: {error}") from error
 
 
 def listen(path: Path) -> socket.socket:

@@ -195,11 +195,8 @@ def runs(process: int | None) -> bool:
 
 
 def _read(path: Path, make: Callable[[dict[str, Any]], R]) -> R | None:
-    with files.explain_os_errors("read", path):
-        try:
-            data = files.read_bytes(path, _LARGEST)
-        except FileNotFoundError:
-            return None
+    if (data := files.read_if_there(path, _LARGEST)) is None:
+        return None
     try:
         return make(strict_json.decode(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:

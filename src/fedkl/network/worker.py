@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkl.core.errors import UserError
 from fedkl.network import MAX_MESSAGE_BYTES, client_process, sockets
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 
 if TYPE_CHECKING:
     from fedkl.network.client import NetworkClient
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     if options.ready is not None and os.fork():
         # The caller waits for this process, and not for the one that stays.
         os._exit(0)
-    place = Place(options.directory.resolve(), options.client, watch=options.watch)
+    place = ClientPlace(options.directory.resolve(), options.client, watch=options.watch)
     try:
         world = read_own_world(options.world)
         client_process.private_folder(place.folder)
@@ -79,7 +79,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _serve(
-    listener: socket.socket, place: Place, world: dict[str, Any] | None, plugins: list[Path]
+    listener: socket.socket, place: ClientPlace, world: dict[str, Any] | None, plugins: list[Path]
 ) -> None:
     """Answer messages until the process ends."""
     try:
@@ -95,7 +95,7 @@ def _serve(
         os._exit(1)
 
 
-def _client(place: Place, world: dict[str, Any] | None, plugins: list[Path]) -> NetworkClient:
+def _client(place: ClientPlace, world: dict[str, Any] | None, plugins: list[Path]) -> NetworkClient:
     from fedkl.io.compilation import enable_cache
     from fedkl.io.user_folders import cache_folder
     from fedkl.network.client import NetworkClient

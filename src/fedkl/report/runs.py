@@ -18,8 +18,8 @@ from fedkl.core.text import printable
 from fedkl.report.labels import labels, reference
 from fedkl.report.statistics import FloatArray, IntArray
 from fedkl.training import checkpoint_files
-from fedkl.training.checkpoint_files import DamagedError, GoneError
-from fedkl.training.comparison import Plan, runs_in
+from fedkl.training.checkpoint_files import DamagedError, FileGoneError
+from fedkl.training.comparison import ComparisonPlan, runs_in
 from fedkl.training.directory import RunDirectory
 from fedkl.training.initial import read_initial
 from fedkl.training.metrics import MetricsLog
@@ -271,13 +271,13 @@ def _loaded(directory: Path, warn: Warn) -> list[LoadedRun]:
     if (directory / "config.toml").is_file():
         run = _load_run(directory, warn)
         return [] if run is None else [run]
-    comparison, paths = Plan.is_in(directory), runs_in(directory)
+    comparison, paths = ComparisonPlan.is_in(directory), runs_in(directory)
     if not paths and not comparison:
         raise UserError(f"'{directory}' is no run, and holds none: there is no config.toml")
     runs = [run for run in (_load_run(path, warn) for path in paths) if run is not None]
     order: list[str] = []
     if comparison:
-        plan = Plan.read_names(directory)
+        plan = ComparisonPlan.read_names(directory)
         order = [*plan.cells(), *plan.algorithms]
     runs.sort(key=lambda run: (_position(order, run), run.label, run.seed))
     return runs
@@ -294,8 +294,8 @@ def without_rounds(directories: Sequence[Path], runs: Sequence[LoadedRun]) -> li
     for directory in directories:
         if (directory / "config.toml").is_file():
             planned = [directory]
-        elif Plan.is_in(directory):
-            plan = Plan.read_names(directory)
+        elif ComparisonPlan.is_in(directory):
+            plan = ComparisonPlan.read_names(directory)
             planned = [*runs_in(directory), *plan.run_paths(directory)]
         else:
             planned = runs_in(directory)
@@ -353,7 +353,7 @@ def _newest(run: RunDirectory) -> tuple[int, dict[str, Any]]:
         try:
             said = checkpoint_files.metadata(file)
             return file.round, {n: json.loads(said[n]) for n in ("config", "rounds", "log")}
-        except (DamagedError, GoneError, KeyError, ValueError, RecursionError):
+        except (DamagedError, FileGoneError, KeyError, ValueError, RecursionError):
             continue  # resuming from it will say so; a report does without
     return 0, {}
 

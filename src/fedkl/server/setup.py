@@ -60,6 +60,6 @@ def limits_of(config: Config) -> Limits:
         },
         growth={name: c.growth for name, c in task.coefficients().items()},
         message=jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), message),
-        logged=learner.logged,
+        logged=learner.all_logged(),
         sends_observations=sample[0] > 0 and getattr(message, "shape", None) == sample,
     )

@@ -169,7 +169,7 @@ class Recipe(NamedTuple):
         return simulator
 
 
-class Request(NamedTuple):
+class SimulatorRequest(NamedTuple):
     """A request to a process with a simulator in it."""
 
     what: str
@@ -177,7 +177,7 @@ class Request(NamedTuple):
     argument: Any = None
 
 
-class Reply(NamedTuple):
+class SimulatorReply(NamedTuple):
     """The answer of that process."""
 
     result: Any

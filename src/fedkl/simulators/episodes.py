@@ -12,7 +12,7 @@ from fedkl.simulators.actors import Actor, Actors
 from fedkl.simulators.base import Flags, Lockstep, Pictured, Seed, Simulator, step_each
 
 
-class Job(NamedTuple):
+class EpisodeJob(NamedTuple):
     """Columns to be run. They come out the same wherever and however often they are run.
 
     A column is an episode from its start to its end, or, with `refill`, as many episodes as fill
@@ -34,7 +34,7 @@ class Job(NamedTuple):
     """A client's row of the world's params, which `Simulator.reset` is given. It travels to the
     worker: arrays are NumPy's, and containers are of a module that does not import JAX."""
 
-    def reseeded(self, number: int) -> Job:
+    def reseeded(self, number: int) -> EpisodeJob:
         """Return the same job with other seeds, which follow from its own."""
         return self._replace(seeds=tuple(seed.fold(0, number) for seed in self.seeds))
 
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
         return self.reward.sum(axis=0, dtype=np.float64)
 
 
-def run_job(simulators: Sequence[Simulator], job: Job) -> Columns:
+def run_job(simulators: Sequence[Simulator], job: EpisodeJob) -> Columns:
     """Run the columns of a job side by side, each in a simulator of its own."""
     for simulator in simulators:
         if simulator.agents != len(job.actors):
@@ -136,7 +136,7 @@ def _side_by_side(pictures: list[Shaped[np.ndarray, " _"]]) -> Shaped[np.ndarray
 class _Ends:
     """The ends of a job's episodes, and the agents that take part in each step."""
 
-    def __init__(self, job: Job, observation: Float[np.ndarray, "_ n c o"]) -> None:
+    def __init__(self, job: EpisodeJob, observation: Float[np.ndarray, "_ n c o"]) -> None:
         shape = (len(observation) - 1, *observation.shape[1:3])
         self._job = job
         self._width = observation.shape[-1]
@@ -201,7 +201,6 @@ def _actions(spans: list[_Span], shape: tuple[int, ...]) -> Shaped[np.ndarray, "
 
 
 def _rewards(spans: list[_Span], shape: tuple[int, ...]) -> Float[np.ndarray, "h n c"]:
-    """Return the rewards of all columns."""
     result = np.zeros(shape, np.float32)
     row = 0
     for columns, _, rewards in spans:

@@ -18,7 +18,7 @@ from fedkl.simulators.base import Seed, Step, environment_error
 from fedkl.simulators.spaces import Box, Numbers, ObservationFlattener, actions_of, actuator_of
 
 
-class Facts(NamedTuple):
+class PettingZooFacts(NamedTuple):
     """Spaces, limit and agents of an environment."""
 
     agents: int
@@ -52,7 +52,7 @@ def make(module: str, arguments: Mapping[str, Any]) -> Any:
             raise explained(sentence, error) from error
 
 
-def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
+def examine(module: str, arguments: Mapping[str, Any]) -> PettingZooFacts:
     """Make an environment once, and read its spaces and agents.
 
     Raises:
@@ -72,7 +72,7 @@ def examine(module: str, arguments: Mapping[str, Any]) -> Facts:
                 "cannot serve both"
             )
     limit = getattr(env.unwrapped, "max_cycles", None)
-    return Facts(len(agents), size, actions, limit if isinstance(limit, int) else None)
+    return PettingZooFacts(len(agents), size, actions, limit if isinstance(limit, int) else None)
 
 
 class ParallelEnvironment:

@@ -26,11 +26,11 @@ from fedkl.simulators.base import (
     EpisodeLostError,
     ProcessLostError,
     Recipe,
-    Reply,
-    Request,
     SimulatorError,
+    SimulatorReply,
+    SimulatorRequest,
 )
-from fedkl.simulators.episodes import Columns, Job
+from fedkl.simulators.episodes import Columns, EpisodeJob
 
 ATTEMPTS = 10
 """Failures of one job after which it is given up."""
@@ -40,7 +40,7 @@ STARTING = 60.0
 """Seconds that a process may take to import what it needs and open its simulator."""
 
 
-class Worker:
+class SimulatorProcess:
     """One process with simulators of one kind in it; `open` comes first."""
 
     def __init__(self) -> None:
@@ -62,7 +62,9 @@ class Worker:
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
         self._socket = ours
-        self._connection: Connection[Request, Reply] = Connection(os.dup(ours.fileno()))
+        self._connection: Connection[SimulatorRequest, SimulatorReply] = Connection(
+            os.dup(ours.fileno())
+        )
         mine = (self.process, self._connection, ours, self._log)
         self._end = weakref.finalize(self, _end, *mine)
 
@@ -88,7 +90,7 @@ class Worker:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
         try:
-            self._connection.send(Request(what, argument))
+            self._connection.send(SimulatorRequest(what, argument))
             if not self._connection.poll(seconds):
                 raise BlockingIOError
             reply = self._connection.recv()
@@ -139,12 +141,12 @@ class Workers:
         self._threads = ThreadPoolExecutor(self.number, "simulator")
         self._mine = threading.local()
         self._lock = threading.Lock()
-        self._alive: set[Worker] = set()
+        self._alive: set[SimulatorProcess] = set()
         self._closed = False
         self.replaced = 0
         """The number of workers that failed so far."""
 
-    def run(self, jobs: Iterable[Job]) -> list[Columns]:
+    def run(self, jobs: Iterable[EpisodeJob]) -> list[Columns]:
         """Run jobs side by side, and return their results in order.
 
         Raises:
@@ -180,7 +182,7 @@ class Workers:
             for worker in self._alive:
                 worker.process.kill()
 
-    def _run(self, job: Job, over: threading.Event) -> Columns:
+    def _run(self, job: EpisodeJob, over: threading.Event) -> Columns:
         """Run a job as often as it takes.
 
         What the simulator itself reports so often would happen for ever: from then on the job has
@@ -206,11 +208,11 @@ class Workers:
             f"an episode was lost {ATTEMPTS} times in a row, last because: {reason}"
         )
 
-    def _worker(self) -> Worker:
+    def _worker(self) -> SimulatorProcess:
         """Return this thread's worker, started if need be."""
-        worker: Worker | None = getattr(self._mine, "worker", None)
+        worker: SimulatorProcess | None = getattr(self._mine, "worker", None)
         if worker is None:
-            worker = Worker()
+            worker = SimulatorProcess()
             with self._lock:
                 self._alive.add(worker)
             self._mine.worker = worker
@@ -227,7 +229,7 @@ class Workers:
         Args:
             counts: whether it is one of those replaced.
         """
-        worker: Worker = self._mine.worker
+        worker: SimulatorProcess = self._mine.worker
         self._mine.worker = None
         with self._lock:
             self.replaced += counts
@@ -237,7 +239,7 @@ class Workers:
 
 def _end(
     process: subprocess.Popen[bytes],
-    connection: Connection[Request, Reply],
+    connection: Connection[SimulatorRequest, SimulatorReply],
     end: socket.socket,
     log: IO[bytes],
 ) -> None:

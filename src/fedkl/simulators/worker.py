@@ -14,8 +14,14 @@ from multiprocessing.connection import Connection
 from fedkl.core.errors import UserError
 from fedkl.core.own_code import own_code_error
 from fedkl.core.processes import die_with
-from fedkl.simulators.base import Recipe, Reply, Request, Simulator, SimulatorError
-from fedkl.simulators.episodes import Columns, Job, run_job
+from fedkl.simulators.base import (
+    Recipe,
+    Simulator,
+    SimulatorError,
+    SimulatorReply,
+    SimulatorRequest,
+)
+from fedkl.simulators.episodes import Columns, EpisodeJob, run_job
 
 
 class SimulatorSet:
@@ -31,7 +37,7 @@ class SimulatorSet:
         """Return the simulator for requests that need one alone."""
         return self._simulators[0]
 
-    def run(self, job: Job) -> Columns:
+    def run(self, job: EpisodeJob) -> Columns:
         """Run a job in simulators that are kept for the next one, unless it needs fresh ones."""
         if self._used and self._recipe.fresh:
             self._simulators = []
@@ -49,7 +55,7 @@ def main(descriptor: str, parent: str) -> None:
         parent: number of the process that started this one.
     """
     die_with(int(parent), signal.SIGKILL)
-    connection: Connection[Reply, Request] = Connection(int(descriptor))
+    connection: Connection[SimulatorReply, SimulatorRequest] = Connection(int(descriptor))
     simulators: SimulatorSet | None = None
     while True:
         try:
@@ -67,16 +73,16 @@ def main(descriptor: str, parent: str) -> None:
                     assert simulators is not None
                     arguments = () if request.argument is None else (request.argument,)
                     result = getattr(simulators.first(), method)(*arguments)
-            reply = Reply(result)
+            reply = SimulatorReply(result)
         except SimulatorError as error:
-            reply = Reply(None, harm=str(error))
+            reply = SimulatorReply(None, harm=str(error))
         except Exception as error:
             if (told := own_code_error(error)) is not None:
-                reply = Reply(None, mistake=str(told), trace=told.trace)
+                reply = SimulatorReply(None, mistake=str(told), trace=told.trace)
             elif isinstance(error, UserError):
-                reply = Reply(None, mistake=str(error))
+                reply = SimulatorReply(None, mistake=str(error))
             else:
-                reply = Reply(None, defect=traceback.format_exc())
+                reply = SimulatorReply(None, defect=traceback.format_exc())
         try:
             connection.send(reply)
         except BrokenPipeError:

@@ -31,7 +31,7 @@ from fedkl.training.comparison import runs_in
 from fedkl.training.directory import RunDirectory
 from fedkl.training.origin import differences, listed
 from fedkl.training.plans import ADDING, RunsPlan
-from fedkl.training.verify import Finding
+from fedkl.training.verify import Fault
 
 COPY = "plan.toml"
 _FREE = "jobs"
@@ -148,13 +148,13 @@ def bind_all(plan: RunsPlan, path: Path) -> None:
                 bind(plan, run)
 
 
-def check_plan(plan: RunsPlan, path: Path) -> Iterator[Finding]:
+def check_plan(plan: RunsPlan, path: Path) -> Iterator[Fault]:
     """All in which a plan and the runs beside it do not agree."""
     file, command = path / plan.FILE, f"`fedkl resume {shlex.quote(str(path))}`"
     if (path / ADDING).exists():
         going_on = holder(path) is not None
         remedy = "" if going_on else f"{command} completes it"
-        yield Finding(
+        yield Fault(
             f"{path} is being added to"
             if going_on
             else f"{path} was being added to when that was interrupted",
@@ -168,30 +168,30 @@ def check_plan(plan: RunsPlan, path: Path) -> Iterator[Finding]:
             if (own := read_copy(run)) is not None:
                 copies[name] = own
         except UserError as error:
-            yield Finding(str(error), f"remove it: {command} writes it again")
+            yield Fault(str(error), f"remove it: {command} writes it again")
     changed = {name: _changes(plan, own) for name, own in copies.items()}
     if changed and all(changed.values()):
         name = next(iter(changed))
-        yield Finding(
+        yield Fault(
             f"{file} is not the plan that {there[name]} was made by: {listed(changed[name])}",
             f"put it back, or remove it: {command} writes it again from the copy in its runs",
         )
         return
     for name, changes in changed.items():
         if changes:
-            yield Finding(
+            yield Fault(
                 f"{there[name]} was made by another plan than {file}: {listed(changes)}",
                 f"move it elsewhere; if it belongs here, remove {there[name] / COPY}",
             )
         elif copies[name].run != name:
-            yield Finding(
+            yield Fault(
                 f"{there[name]} was made as {copies[name].run}",
                 "give it its name back, or move it elsewhere",
             )
     try:
         said = plan.settings_by_run()
     except UserError as error:
-        yield Finding(f"{file} is not a plan: {error}", "put back a copy")
+        yield Fault(f"{file} is not a plan: {error}", "put back a copy")
         return
     yield from _check_runs(plan, said, there, file)
     damaged = {name for name in there if (there[name] / COPY).is_file()} - copies.keys()
@@ -200,18 +200,18 @@ def check_plan(plan: RunsPlan, path: Path) -> Iterator[Finding]:
 
 def _check_runs(
     plan: RunsPlan, said: Mapping[str, Mapping[str, Any]], there: Mapping[str, Path], file: Path
-) -> Iterator[Finding]:
+) -> Iterator[Fault]:
     """Compare what a plan says of its runs with their configs."""
     for name, settings in said.items():
         run = file.parent / name
         if run.is_symlink():
-            yield Finding(f"{run} is a symbolic link", "put what it leads to in its place")
+            yield Fault(f"{run} is a symbolic link", "put what it leads to in its place")
         elif name not in there and plan.OF_TABLE:
-            yield Finding(f"{run} is not there yet: it is made when {file.parent} is resumed", "")
+            yield Fault(f"{run} is not there yet: it is made when {file.parent} is resumed", "")
         elif name not in there:
-            yield Finding(f"{run} is missing, which {file} names", "put back a copy")
+            yield Fault(f"{run} is missing, which {file} names", "put back a copy")
         elif difference := _difference(there[name], settings, plan.OF_TABLE):
-            yield Finding(
+            yield Fault(
                 f"{run} is not the run that {file} says: its {difference}",
                 "put back what was there, or move the run elsewhere",
             )
@@ -223,12 +223,12 @@ def _check_copies(
     there: Mapping[str, Path],
     bound: Collection[str],
     file: Path,
-) -> Iterator[Finding]:
+) -> Iterator[Fault]:
     """Find runs that have no copy of the plan, and those that no plan names."""
     unbound = [name for name in planned if name in there and name not in bound]
     others = [name for name in there if name not in planned and name not in bound]
     if unbound and not bound:
-        yield Finding(
+        yield Fault(
             f"the runs of {file} do not say which plan they are of, because an older fedkl made "
             "them: only their settings are compared",
             "",
@@ -236,24 +236,24 @@ def _check_copies(
     elif unbound:
         for name in unbound:
             what = f"{there[name]} has no {COPY}, and other runs of {file} have"
-            yield Finding(what, "go on with it: it is written again", passing=True)
+            yield Fault(what, "go on with it: it is written again", passing=True)
     for name in others:
         if bound or (plan.OF_TABLE and unbound):
-            yield Finding(f"{there[name]} is not of {file}, and is left alone", "")
+            yield Fault(f"{there[name]} is not of {file}, and is left alone", "")
         else:
-            yield Finding(
+            yield Fault(
                 f"{file} does not name {there[name]}",
                 "put back what it lacks, or move the run elsewhere",
             )
 
 
-def check_results(plan: RunsPlan, path: Path) -> Iterator[Finding]:
+def check_results(plan: RunsPlan, path: Path) -> Iterator[Fault]:
     """All in which the files that a plan's runs come to are not what the runs say."""
     remedy = f"`fedkl resume {shlex.quote(str(path))}` writes it"
     try:
         results = plan.results(path) or {}
     except UserError as error:
-        yield Finding(str(error), "")
+        yield Fault(str(error), "")
         return
     for name, expected in results.items():
         try:
@@ -262,10 +262,10 @@ def check_results(plan: RunsPlan, path: Path) -> Iterator[Finding]:
         except (UserError, ValueError) as error:
             # A process that trains the runs is about to write it.
             if (path / name).exists() or holder(path) is None:
-                yield Finding(f"{path / name} cannot be used: {error}", remedy)
+                yield Fault(f"{path / name} cannot be used: {error}", remedy)
             continue
         if found != _canonical(name, expected):
-            yield Finding(f"{path / name} is not what the runs of {path} say", f"{remedy} again")
+            yield Fault(f"{path / name} is not what the runs of {path} say", f"{remedy} again")
 
 
 def _canonical(name: str, data: bytes) -> Any:

@@ -44,7 +44,7 @@ class Link(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Chain:
+class FileChain:
     """A file with all rows, and those that build on it, the newest last.
 
     Attributes:
@@ -128,7 +128,7 @@ class Contents(NamedTuple):
         return {name: np.array(stack[position]) for name, stack in self.stacked.items()}
 
 
-class GoneError(Exception):
+class FileGoneError(Exception):
     """A run that goes on has removed the file, because it has newer ones."""
 
 
@@ -313,7 +313,7 @@ def _reading(path: Path) -> Iterator[None]:
         except FileNotFoundError as error:
             if os.path.lexists(path):
                 raise DamagedError("it is a link that leads nowhere") from error
-            raise GoneError from error
+            raise FileGoneError from error
         except UserError as error:
             raise DamagedError("it is not an ordinary file") from error
         except OSError as error:

@@ -22,7 +22,15 @@ from fedkl.core.errors import UserError
 from fedkl.io import files
 from fedkl.io.locks import unlocked
 from fedkl.training import checkpoint_files
-from fedkl.training.checkpoint_files import Chain, DamagedError, File, GoneError, Layout, Link, Rows
+from fedkl.training.checkpoint_files import (
+    DamagedError,
+    File,
+    FileChain,
+    FileGoneError,
+    Layout,
+    Link,
+    Rows,
+)
 
 _NO_ROWS: Rows = MappingProxyType({})
 _NO_ORIGIN: Mapping[str, str] = MappingProxyType({})
@@ -85,7 +93,7 @@ class Checkpoints:
         self.small = small
         self._require = require
         # The chain whose turn it is comes first.
-        self._turns = deque(Chain() for _ in range(keep))
+        self._turns = deque(FileChain() for _ in range(keep))
         self._numbers: set[int] | None = None  # of all rows of the last save or load
         self._layout: Layout = {}
         self._unusable: set[Path] = set()
@@ -131,7 +139,7 @@ class Checkpoints:
         self._require()
         file = checkpoint_files.write(self.directory, round, arrays, written, base, origin)
         self._unusable.discard(file.path)
-        self._turns[0] = Chain([*below, _link(file, numbers, whole=not below)])
+        self._turns[0] = FileChain([*below, _link(file, numbers, whole=not below)])
         self._turns.rotate(-1)
         self._clean(round)
 
@@ -152,7 +160,7 @@ class Checkpoints:
             return None
         saved, chain, self._unusable = found
         # The others begin anew: their files were not read, so nothing should build on them.
-        self._turns = deque([*(Chain() for _ in range(self.keep - 1)), chain])
+        self._turns = deque([*(FileChain() for _ in range(self.keep - 1)), chain])
         self._numbers = set(saved.rows)
         self._layout = _layout(saved.rows, saved.rows)
         return saved
@@ -197,7 +205,7 @@ class Checkpoints:
         for file in found:
             try:
                 saved, _ = _load(file, set(), None)
-            except (DamagedError, GoneError):
+            except (DamagedError, FileGoneError):
                 continue
             if fits(saved.origin):
                 good.append(file)
@@ -210,7 +218,7 @@ class Checkpoints:
 
     def _newest(
         self, warn: Callable[[str], None], until: int | None, wanted: frozenset[int] | None
-    ) -> tuple[Saved, Chain, set[Path]] | None:
+    ) -> tuple[Saved, FileChain, set[Path]] | None:
         """The newest checkpoint that is whole, its chain, and files that cannot be used."""
         damaged: list[str] = []
         unusable: set[Path] = set()
@@ -224,7 +232,7 @@ class Checkpoints:
             except DamagedError as damage:
                 damaged.append(str(damage))
                 continue
-            except GoneError:
+            except FileGoneError:
                 return self._newest(warn, until, wanted)
             for sentence in damaged:
                 warn(f"{sentence}, so the previous one, of round {saved.round}, is used instead")
@@ -252,7 +260,7 @@ class Checkpoints:
             self._numbers |= changed
         for turn, chain in enumerate(self._turns):
             if chain.links and chain.links[-1].file.round >= round:
-                self._turns[turn] = Chain()
+                self._turns[turn] = FileChain()
             else:
                 chain.note(changed)
 
@@ -291,14 +299,16 @@ class Checkpoints:
                 if at.path in self._unusable:
                     raise DamagedError("for a reason that is known already")
                 at = _base(at, checkpoint_files.builds_on(at))
-        except (DamagedError, GoneError):
+        except (DamagedError, FileGoneError):
             # So that no file is looked at again for every one that builds on it.
             self._unusable |= needed
             return set()
         return needed
 
 
-def _load(newest: File, unusable: set[Path], wanted: frozenset[int] | None) -> tuple[Saved, Chain]:
+def _load(
+    newest: File, unusable: set[Path], wanted: frozenset[int] | None
+) -> tuple[Saved, FileChain]:
     """Read a checkpoint, every file once; those that it fails to use are added to `unusable`.
 
     Args:
@@ -317,12 +327,12 @@ def _load(newest: File, unusable: set[Path], wanted: frozenset[int] | None) -> t
         try:
             contents = checkpoint_files.read(at)
             base = _base(at, contents.builds_on)
-        except (DamagedError, GoneError) as error:
+        except (DamagedError, FileGoneError) as error:
             # A run that goes on removes what builds on a file before it removes the file.
-            if isinstance(error, GoneError) and not newest.path.exists():
+            if isinstance(error, FileGoneError) and not newest.path.exists():
                 raise
             unusable |= set(met)
-            reason = "it is missing" if isinstance(error, GoneError) else str(error)
+            reason = "it is missing" if isinstance(error, FileGoneError) else str(error)
             use = "" if at == newest else f", on which that of round {newest.round} builds"
             raise DamagedError(f"checkpoint {at.path} is damaged ({reason}){use}") from error
         if at == newest:
@@ -334,7 +344,7 @@ def _load(newest: File, unusable: set[Path], wanted: frozenset[int] | None) -> t
         links.append(_link(at, contents.numbers, whole=base is None))
         at = None if wanted is not None and wanted <= rows.keys() else base
     saved = Saved(newest.round, arrays, dict(sorted(rows.items())), origin)
-    return saved, Chain(links[::-1])
+    return saved, FileChain(links[::-1])
 
 
 def _base(file: File, name: str | None) -> File | None:

@@ -30,7 +30,7 @@ _OF_REFERENCE = {
 
 
 @dataclass(frozen=True)
-class Plan(RunsPlan):
+class ComparisonPlan(RunsPlan):
     """The plan of a comparison."""
 
     FILE = "compare.toml"

@@ -245,11 +245,8 @@ class RunDirectory:
             UserError: the file cannot be read, is not JSON, or does not fit its checksum.
         """
         path = self.path / _SUMMARY
-        with files.explain_os_errors("read", path):
-            try:
-                data = files.read_bytes(path, _LARGEST)
-            except FileNotFoundError:
-                return None
+        if (data := files.read_if_there(path, _LARGEST)) is None:
+            return None
         try:
             return strict_json.decode_sealed(data, "rounds")
         except ValueError as error:
@@ -305,13 +302,10 @@ class RunDirectory:
             UserError: the file cannot be read, is not a whole array, or has another checksum.
         """
         path = self._returns(round)
-        with files.explain_os_errors("read", path):
-            try:
-                data = files.read_bytes(path)
-            except FileNotFoundError as error:
-                if sha256 is None:
-                    return None
-                raise UserError(f"{path} is missing, and the log names it") from error
+        if (data := files.read_if_there(path)) is None:
+            if sha256 is None:
+                return None
+            raise UserError(f"{path} is missing, and the log names it")
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise UserError(f"{path} is damaged: it does not fit the checksum in the log")
         buffer = io.BytesIO(data)

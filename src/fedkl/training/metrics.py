@@ -36,7 +36,7 @@ _CHANCE = re.compile(
 what crossed a network, and who was asked again, as a lost connection may have made necessary."""
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line of the log.
 
     Attributes:
@@ -104,13 +104,13 @@ class MetricsLog:
         """
         return [line.record for line in self.lines()]
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         """Every whole line, one after the other, with checksums verified.
 
         Raises:
             UserError: as `read`.
         """
-        before = Line(b"", {}, "", "", sealed=False)
+        before = LogLine(b"", {}, "", "", sealed=False)
         for number, data, last in self._split():
             try:
                 line = _parsed(data, before)
@@ -146,7 +146,7 @@ class MetricsLog:
         """
         return sum(1 for _ in self.lines_of_rounds(done, content_digest))
 
-    def lines_of_rounds(self, done: int = 0, content_digest: str = "") -> Iterator[Line]:
+    def lines_of_rounds(self, done: int = 0, content_digest: str = "") -> Iterator[LogLine]:
         """Every line, as `lines`, as long as it is so; see `require_rounds`."""
         number, found = 0, ""
         for number, line in enumerate(self.lines(), start=1):
@@ -179,7 +179,7 @@ class MetricsLog:
             UserError: the log is broken in the middle, or could not be written; it is as it was.
         """
         kept, dropped = [], False
-        before_it = Line(b"", {}, "", "", sealed=False)
+        before_it = LogLine(b"", {}, "", "", sealed=False)
         for line in self.lines():
             if _is_after(line.record, round):
                 dropped = True
@@ -258,7 +258,7 @@ def _content_digest(before: str, body: bytes) -> str:
     return _digest(before, _CHANCE.sub(b"", body))
 
 
-def _parsed(data: bytes, before: Line) -> Line:
+def _parsed(data: bytes, before: LogLine) -> LogLine:
     """A line that comes after another."""
     try:
         record = strict_json.decode(data)
@@ -274,14 +274,14 @@ def _parsed(data: bytes, before: Line) -> Line:
             _digest(before.head, data),
             _content_digest(before.content_digest, data),
         )
-        return Line(data, record, own, content_digest, sealed=False)
+        return LogLine(data, record, own, content_digest, sealed=False)
     seal = _SEAL.search(data, max(0, len(data) - _SEAL_LENGTH - 2))
     body = data[: seal.start()] + b"}" if seal and seal.end() == len(data) else b""
     if stated != (own := _digest(before.head, body)):
         raise _ChangedError(
             "does not fit its checksum: it, or what was before it, was edited, removed or repeated"
         )
-    return Line(data, record, own, _content_digest(before.content_digest, body), sealed=True)
+    return LogLine(data, record, own, _content_digest(before.content_digest, body), sealed=True)
 
 
 def _digest(head: str, body: bytes) -> str:

@@ -17,7 +17,7 @@ from fedkl.io import files
 from fedkl.io.locks import holder
 from fedkl.simulators.spaces import Spaces
 from fedkl.training import checkpoint_files, plugin_consent, pretrained, spaces
-from fedkl.training.checkpoint_files import DamagedError, File, GoneError
+from fedkl.training.checkpoint_files import DamagedError, File, FileGoneError
 from fedkl.training.checkpoints import require_finite
 from fedkl.training.directory import START, RunDirectory, as_csv
 from fedkl.training.missing import require_checkpoints, say_missing_best
@@ -61,7 +61,7 @@ _LOOKS = 3
 """At a run that changes while it is looked at."""
 
 
-class Finding(NamedTuple):
+class Fault(NamedTuple):
     """Something that is wrong with a run, or with several and their plan."""
 
     what: str
@@ -71,13 +71,13 @@ class Finding(NamedTuple):
     """True if a process that writes leaves it so for a moment."""
 
 
-def check(run: RunDirectory) -> list[Finding]:
+def check(run: RunDirectory) -> list[Fault]:
     """All that is wrong with a run; nothing is changed, and code is run only if it is trusted.
 
     Beside a process that trains the run, only what is wrong at every look counts, and what belongs
     to writing does not.
     """
-    lasting: list[Finding] | None = None
+    lasting: list[Fault] | None = None
     for _ in range(_LOOKS):
         before, findings = _signature(run), _check(run)
         writer = holder(run.path)
@@ -91,7 +91,7 @@ def check(run: RunDirectory) -> list[Finding]:
             break
     who = "another process" if writer is None else f"process {writer}"
     said = f"{run.path} is being written by {who}, and was looked at as far as that allows"
-    return [Finding(said, ""), *(lasting or ())]
+    return [Fault(said, ""), *(lasting or ())]
 
 
 def _signature(run: RunDirectory) -> dict[str, tuple[int, ...]]:
@@ -108,7 +108,7 @@ def _signature(run: RunDirectory) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _check(run: RunDirectory) -> list[Finding]:
+def _check(run: RunDirectory) -> list[Fault]:
     findings = list(_names(run))
     mapping, config = None, None
     try:
@@ -117,16 +117,16 @@ def _check(run: RunDirectory) -> list[Finding]:
         config = from_mapping(mapping)
     except UnknownCodeError as error:
         findings.append(
-            Finding(str(error), "without it neither settings nor clients can be looked at")
+            Fault(str(error), "without it neither settings nor clients can be looked at")
         )
     except UserError as error:
         findings.append(
-            Finding(str(error), "the checkpoints say what the settings were: put them back")
+            Fault(str(error), "the checkpoints say what the settings were: put them back")
         )
     try:
         plugin_consent.require_served(run.path)
     except UserError as error:
-        findings.append(Finding(str(error), "until then it is neither resumed nor evaluated"))
+        findings.append(Fault(str(error), "until then it is neither resumed nor evaluated"))
     now = origin_of(mapping, config) if mapping is not None and config is not None else None
     findings += _log(run)
     findings += _checkpoints(run, now, config)
@@ -138,27 +138,27 @@ def _check(run: RunDirectory) -> list[Finding]:
     return findings
 
 
-def _names(run: RunDirectory) -> Iterator[Finding]:
+def _names(run: RunDirectory) -> Iterator[Fault]:
     """Find what should not be there: links, leftovers, other people's files."""
     for path in sorted(run.path.iterdir()):
         inside = path.is_dir() and not path.is_symlink() and path.name in _FOLDERS
         for entry in (path, *(sorted(path.iterdir()) if inside else ())):
             yield from _unwanted(entry, "the next process that goes on with the run removes it")
         if path.name not in _OURS and not files.is_temporary(path.name):
-            yield Finding(f"{path} is not of a run", "move it elsewhere")
+            yield Fault(f"{path} is not of a run", "move it elsewhere")
     yield from _served(run.path / _SERVED)
 
 
-def _unwanted(path: Path, remover: str) -> Iterator[Finding]:
+def _unwanted(path: Path, remover: str) -> Iterator[Fault]:
     """Find a link, or what an interrupted write has left, and say who removes it."""
     if path.is_symlink():
-        yield Finding(f"{path} is a symbolic link", "put what it leads to in its place")
+        yield Fault(f"{path} is a symbolic link", "put what it leads to in its place")
     elif files.is_temporary(path.name):
         what = f"{path} was left by a write that was interrupted"
-        yield Finding(what, f"nothing: {remover}", passing=True)
+        yield Fault(what, f"nothing: {remover}", passing=True)
 
 
-def _served(folder: Path) -> Iterator[Finding]:
+def _served(folder: Path) -> Iterator[Fault]:
     """Name files that a served run should not have, above all code that Flower would run."""
     if not folder.is_dir() or folder.is_symlink():
         return
@@ -171,11 +171,11 @@ def _served(folder: Path) -> Iterator[Finding]:
                 continue  # a client that is at work has removed it
             ordinary = (stat.S_ISLNK, stat.S_ISREG, stat.S_ISDIR, stat.S_ISSOCK)
             if not any(kind(mode) for kind in ordinary):
-                yield Finding(f"{path} is not an ordinary file", "remove it")
+                yield Fault(f"{path} is not an ordinary file", "remove it")
             elif unwanted := [*_unwanted(path, "the client removes it when it writes again")]:
                 yield from unwanted
             elif not _OF_SERVED.fullmatch(path.relative_to(folder).as_posix()):
-                yield Finding(
+                yield Fault(
                     f"{path} is not of a run",
                     "move it elsewhere: an older fedkl may have left it, or somebody may have "
                     "planted it; nothing runs it",
@@ -184,20 +184,20 @@ def _served(folder: Path) -> Iterator[Finding]:
                     folders.remove(name)
 
 
-def _log(run: RunDirectory) -> Iterator[Finding]:
+def _log(run: RunDirectory) -> Iterator[Fault]:
     path = run.metrics.path
     try:
         run.metrics.require_rounds()
         lines = [line.sealed for line in run.metrics.lines()]
     except UserError as error:
-        yield Finding(
+        yield Fault(
             str(error),
             "put back a copy of the log; without one, delete it from that line on and the "
             "checkpoints of later rounds: what is missing is trained again",
         )
         return
     if bare := lines.count(False):
-        yield Finding(
+        yield Fault(
             f"{bare} of {len(lines)} lines of {path} carry no checksum, as an older fedkl wrote "
             "them",
             "nothing: lines that are added carry one, and cover those before them",
@@ -206,14 +206,14 @@ def _log(run: RunDirectory) -> Iterator[Finding]:
         with files.explain_os_errors("read", path):
             torn = files.read_end(path, 1) != b"\n" or run.metrics.count() > len(lines)
         if torn and path.stat().st_size:
-            yield Finding(
+            yield Fault(
                 f"the last line of {path} is torn",
                 "go on with the run: it is made again",
                 passing=True,
             )
 
 
-def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -> Iterator[Finding]:
+def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -> Iterator[Fault]:
     go_on = "put back a copy, or go on with the run: the one before is used"
     best = "put back a copy; until a round is better, `--best` uses the one before"
     newest = run.newest()
@@ -221,13 +221,13 @@ def _checkpoints(run: RunDirectory, now: Origin | None, config: Config | None) -
         try:
             found = checkpoint_files.find(folder)
         except UserError as error:
-            yield Finding(str(error), "see to it that it can be read")
+            yield Fault(str(error), "see to it that it can be read")
             return
         # A best round after the newest checkpoint is of a process that died between the two, and
         # is made again.
         yield from _files(run, [file for file in found if file.round <= newest], now, remedy)
     for what in _missing(run, config):
-        yield Finding(what, "put back a copy, if there is one")
+        yield Fault(what, "put back a copy, if there is one")
 
 
 def _missing(run: RunDirectory, config: Config | None) -> list[str]:
@@ -251,7 +251,7 @@ def _missing(run: RunDirectory, config: Config | None) -> list[str]:
 
 def _files(
     run: RunDirectory, found: list[File], now: Origin | None, remedy: str
-) -> Iterator[Finding]:
+) -> Iterator[Fault]:
     """Find faults in the checkpoints of one folder; `remedy` is for one that is damaged."""
     bases: set[str] = set()
     for file in found:
@@ -259,40 +259,40 @@ def _files(
             contents = checkpoint_files.read(file)
             origin = decode(contents.origin)
             require_finite(contents.arrays, "model.")
-        except GoneError:
-            yield Finding(f"checkpoint {file.path} was removed just now", remedy, passing=True)
+        except FileGoneError:
+            yield Fault(f"checkpoint {file.path} was removed just now", remedy, passing=True)
             continue
         except (DamagedError, ValueError, UserError) as error:
-            yield Finding(f"checkpoint {file.path} cannot be used: {error}", remedy)
+            yield Fault(f"checkpoint {file.path} cannot be used: {error}", remedy)
             continue
         if contents.builds_on is not None:
             bases.add(contents.builds_on)
         inside = contents.arrays.get("round")
         if inside is not None and (inside.ndim or inside != file.round):
-            yield Finding(f"checkpoint {file.path} is of another round", "put back a copy")
+            yield Fault(f"checkpoint {file.path} is of another round", "put back a copy")
         yield from _origin(run, file, origin, now)
     for name in sorted(bases - {file.path.name for file in found}):
-        yield Finding(f"{name}, on which a checkpoint builds, is missing", "put back a copy")
+        yield Fault(f"{name}, on which a checkpoint builds, is missing", "put back a copy")
 
 
 def _origin(
     run: RunDirectory, file: File, origin: Origin | None, now: Origin | None
-) -> Iterator[Finding]:
+) -> Iterator[Fault]:
     """Find a checkpoint that does not belong to its config or its log."""
     if origin is None:
-        yield Finding(
+        yield Fault(
             f"checkpoint {file.path} does not say what it was made with: an older fedkl wrote it",
             "nothing: those that come after it will",
         )
         return
     if now is not None and (changes := origin.differences(now)):
-        yield Finding(
+        yield Fault(
             f"checkpoint {file.path} was made with something else: {listed(changes)}",
             "put it back, or go on with `fedkl resume --accept-changes`",
         )
     heads = _heads(run)
     if origin.log and heads.get(file.round) != origin.log:
-        yield Finding(
+        yield Fault(
             f"{run.metrics.path} is not the log that {file.path.name} belongs to, or ends before "
             f"round {file.round}",
             "put back a copy of the log",
@@ -312,28 +312,28 @@ def _heads(run: RunDirectory) -> dict[Any, str]:
     return {line.record.get("round"): line.content_digest for line in _whole_lines(run)}
 
 
-def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Finding]:
+def _summary(run: RunDirectory, now: Origin | None) -> Iterator[Fault]:
     command = f"`fedkl resume {shlex.quote(str(run.path))}`"
     try:
         summary = run.summary()
     except UserError as error:
-        yield Finding(str(error), f"remove it; {command} writes it again")
+        yield Fault(str(error), f"remove it; {command} writes it again")
         return
     heads = _heads(run)
     last = len(heads)
     if summary is None:
         if now is not None and last >= now.rounds:
-            yield Finding(
+            yield Fault(
                 f"{run.path} has all its rounds and no summary",
                 f"{command} writes it",
                 passing=True,
             )
     elif summary.get("log", heads.get(last)) not in heads.values():
-        yield Finding(
+        yield Fault(
             f"the summary in {run.path} is not of its log", f"remove it; {command} writes it again"
         )
     elif summary.get("rounds") != last and not _is_lengthened(summary, last, now):
-        yield Finding(
+        yield Fault(
             f"the summary is of round {summary.get('rounds')}, and the log ends with round {last}",
             f"go on with the run by {command}",
             passing=True,
@@ -346,17 +346,17 @@ def _is_lengthened(summary: Mapping[str, Any], last: int, now: Origin | None) ->
     return type(rounds) is int and now is not None and rounds < last < now.rounds
 
 
-def _returns(run: RunDirectory) -> Iterator[Finding]:
+def _returns(run: RunDirectory) -> Iterator[Fault]:
     for line in _whole_lines(run):
         if line.record.get("returns_file") is None:
             continue
         try:
             run.read_returns(line.record["round"], line.record.get("returns_sha256"))
         except UserError as error:
-            yield Finding(str(error), "put back a copy; only reports read it")
+            yield Fault(str(error), "put back a copy; only reports read it")
 
 
-def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
+def _clients(run: RunDirectory, config: Config | None) -> Iterator[Fault]:
     path = run.path / "clients.csv"
     if config is None or not run.metrics.path.exists():
         return
@@ -367,34 +367,34 @@ def _clients(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
             # One more than there should be: more says nothing more.
             found = files.read_start(path, len(said) + 1) if path.exists() else b""
     except UserError as error:
-        yield Finding(str(error), "see to it that it can be read")
+        yield Fault(str(error), "see to it that it can be read")
         return
     if found != said:
-        yield Finding(
+        yield Fault(
             f"{path} is not what the config says of the clients",
             "remove it: it is written again when the run goes on",
         )
 
 
-def _start(run: RunDirectory, mapping: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _start(run: RunDirectory, mapping: Mapping[str, Any] | None) -> Iterator[Fault]:
     try:
         found = pretrained.of_run(run, mapping or {})
     except UserError as error:
-        yield Finding(str(error), "put back a copy: the run is not resumed without it")
+        yield Fault(str(error), "put back a copy: the run is not resumed without it")
         return
     if mapping is not None and found is None and (run.path / START).exists():
         what = f"{run.path / START} is of no use: config.toml names no policy to start from"
-        yield Finding(what, "move it elsewhere, or put `start_from` back")
+        yield Fault(what, "move it elsewhere, or put `start_from` back")
 
 
-def _spaces(run: RunDirectory, config: Config | None) -> Iterator[Finding]:
+def _spaces(run: RunDirectory, config: Config | None) -> Iterator[Fault]:
     remedy = "remove it, if it is there: it is written again when the run goes on"
     if config is None or not run.metrics.path.exists():
         return
     try:
         found = spaces.read(run.path)
     except UserError as error:
-        yield Finding(str(error), remedy)
+        yield Fault(str(error), remedy)
         return
     if found != Spaces(config.world.observation_size, config.world.actuators):
-        yield Finding(f"{run.path / spaces.FILE} is not what the world says", remedy)
+        yield Fault(f"{run.path / spaces.FILE} is not what the world says", remedy)

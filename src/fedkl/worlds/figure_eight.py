@@ -73,7 +73,6 @@ class FigureEight(SharedWorld):
         return self.timeout * max(1.0, self.horizon / 1500)
 
     def simulator(self) -> Recipe:
-        """Return a `Simulation` of this placement."""
         network = checked_network(self.network)
         return Recipe(
             "fedkl.simulators.figure_eight.simulation:Simulation",

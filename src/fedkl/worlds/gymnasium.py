@@ -23,7 +23,7 @@ from fedkl.worlds.parameters import INITIAL_STATE, Parameter, distortions
 from fedkl.worlds.wrapped_env import WrappedEnv, read_arguments
 
 if TYPE_CHECKING:
-    from fedkl.simulators.gymnasium.simulation import Facts
+    from fedkl.simulators.gymnasium.simulation import GymnasiumFacts
 
 _STANDS_FOR = {
     "make": "the argument {} of the environment's constructor",
@@ -113,7 +113,6 @@ class Gymnasium(WrappedEnv, SoloWorld):
         return draw
 
     def simulator(self) -> Recipe:
-        """Return an `Environment`."""
         return Recipe(
             "fedkl.simulators.gymnasium.simulation:Environment",
             {"id": self.id, "arguments": read_arguments(self.arguments, "world.arguments")},
@@ -122,14 +121,14 @@ class Gymnasium(WrappedEnv, SoloWorld):
         )
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> GymnasiumFacts:
         """Spaces, limit and parameters of the environment."""
         raw = tuple(name for name, _ in self.differences.given if name.startswith(RAW))
         return _examined(self.id, self.arguments, raw)
 
 
 @cache
-def _examined(id: str, arguments: tuple[str, ...], raw: tuple[str, ...]) -> Facts:
+def _examined(id: str, arguments: tuple[str, ...], raw: tuple[str, ...]) -> GymnasiumFacts:
     try:
         from fedkl.simulators.gymnasium.simulation import examine
     except ModuleNotFoundError as error:

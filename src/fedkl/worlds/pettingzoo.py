@@ -17,7 +17,7 @@ from fedkl.worlds.base import SharedWorld, register_world
 from fedkl.worlds.wrapped_env import WrappedEnv, read_arguments
 
 if TYPE_CHECKING:
-    from fedkl.simulators.pettingzoo import Facts
+    from fedkl.simulators.pettingzoo import PettingZooFacts
 
 
 @register_world
@@ -62,7 +62,6 @@ class PettingZoo(WrappedEnv, SharedWorld):
         return True
 
     def simulator(self) -> Recipe:
-        """Return a `ParallelEnvironment`."""
         arguments = read_arguments(self.arguments, "world.arguments")
         return Recipe(
             "fedkl.simulators.pettingzoo:ParallelEnvironment",
@@ -72,13 +71,13 @@ class PettingZoo(WrappedEnv, SharedWorld):
         )
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> PettingZooFacts:
         """Spaces, limit and agents of the environment."""
         return _examined(self.module, self.arguments)
 
 
 @cache
-def _examined(module: str, arguments: tuple[str, ...]) -> Facts:
+def _examined(module: str, arguments: tuple[str, ...]) -> PettingZooFacts:
     try:
         from fedkl.simulators.pettingzoo import examine
     except ModuleNotFoundError as error:

@@ -9,14 +9,14 @@ from fedkl.config.config import preset
 from fedkl.experiments.reproduce import EXPERIMENTS
 from fedkl.experiments.reproduce.experiment import FIRST_SEED
 from fedkl.experiments.reproduce.judges import JUDGES
-from fedkl.experiments.reproduce.plan import ALL, Plan, run_name
+from fedkl.experiments.reproduce.plan import ALL, ReproductionPlan, run_name
 
 CASES = [case for one in EXPERIMENTS.values() for case in one.cases if case.experiment == one.name]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: run_name(case, 10))
 def test_every_case_is_a_config_of_its_algorithm_with_seeds_that_nothing_was_chosen_on(case):
-    config = Plan(case.experiment).configure(case, case.seeds[0])
+    config = ReproductionPlan(case.experiment).configure(case, case.seeds[0])
     assert config.algorithm.name == case.algorithm
     assert (config.federation.personal == "all") == (case.reference == "alone")
     assert (config.federation.data == "pooled") == (case.reference == "centralised")
@@ -38,13 +38,13 @@ def test_every_experiment_has_a_judge_claims_and_a_quick_look(experiment):
 def test_runs_have_names_of_their_own():
     names = [run_name(case, seed) for case in CASES for seed in case.seeds]
     assert len({*names}) == len(names)
-    assert {run.path.name for run in Plan(ALL).runs(Path("x"))} == {*names}
+    assert {run.path.name for run in ReproductionPlan(ALL).runs(Path("x"))} == {*names}
 
 
 def test_what_an_experiment_uses_of_another_is_the_others_run():
     same = {case.name: case for case in EXPERIMENTS["figure-eight-same-step"].cases}
     assert same["mixed-fedkl"] in EXPERIMENTS["figure-eight"].cases
-    names = [run.path.name for run in Plan("figure-eight-same-step").runs(Path("x"))]
+    names = [run.path.name for run in ReproductionPlan("figure-eight-same-step").runs(Path("x"))]
     assert "figure-eight-mixed-fedkl-seed10" in names
 
 
@@ -94,7 +94,7 @@ def test_a_setting_for_one_algorithm_is_that_algorithms_alone():
     assert "algorithm.c1_bounds" not in guarded["fedavg"].settings
     ours = preset("reacher-dynamics").learner
     for case in guarded.values():
-        learner = Plan(case.experiment).configure(case, 10).learner
+        learner = ReproductionPlan(case.experiment).configure(case, 10).learner
         assert (learner.guard, learner.c2_bounds) == (ours.guard, ours.c2_bounds)
 
 
@@ -102,13 +102,13 @@ def test_the_levels_of_heterogeneity_have_one_learner_and_one_d_local():
     cases = EXPERIMENTS["heterogeneity-level"].cases
     for ours in (False, True):
         some = [c for c in cases if c.group.startswith("ours-") == ours]
-        configs = [Plan(c.experiment).configure(c, 10) for c in some]
+        configs = [ReproductionPlan(c.experiment).configure(c, 10) for c in some]
         assert len({(str(c.learner), str(c.critic), str(c.algorithm)) for c in configs}) == 1
 
 
 @pytest.mark.parametrize(("group", "spread"), [("noise-0.2", 0.2), ("noise-0.4", 0.4)])
 def test_the_two_levels_of_noise_are_offsets_of_these_deviations(group, spread):
     (case,) = [c for c in EXPERIMENTS["heterogeneity-level"].cases if c.group == group]
-    offsets = Plan(case.experiment).configure(case, 10).clients()["action_offset"]
+    offsets = ReproductionPlan(case.experiment).configure(case, 10).clients()["action_offset"]
     assert offsets.shape == (60, 2)
     assert offsets.std() == pytest.approx(spread, rel=0.2)

@@ -9,7 +9,7 @@ import tables
 from fedkl.core.errors import UserError
 from fedkl.experiments.reproduce import EXPERIMENTS
 from fedkl.experiments.reproduce.page import add_runs, judge_results, page, readme_with, write_page
-from fedkl.experiments.reproduce.plan import Plan, Run
+from fedkl.experiments.reproduce.plan import ReproductionPlan, Run
 from fedkl.experiments.reproduce.results import read_table, table_path, write_table
 from fedkl.training.directory import RunDirectory
 
@@ -107,7 +107,7 @@ def test_a_damaged_table_is_refused_and_the_old_page_stays(tmp_path):
 def test_a_damaged_list_of_what_made_the_tables_is_refused_and_stays(tmp_path, content):
     (tmp_path / "made-with.csv").write_bytes(content)
     with pytest.raises(UserError, match=r"made-with\.csv is damaged: it must have the columns"):
-        add_runs(tmp_path, Plan("reacher-dynamics"), [], "abc123")
+        add_runs(tmp_path, ReproductionPlan("reacher-dynamics"), [], "abc123")
     assert (tmp_path / "made-with.csv").read_bytes() == content
 
 
@@ -120,7 +120,9 @@ def test_finished_runs_are_added_with_the_commit_that_made_them_and_others_are_n
     begun = Run(tmp_path / "b", case, 11)
     missing = Run(tmp_path / "c", case, 12)
     results = tmp_path / "results"
-    added = add_runs(results, Plan("reacher-dynamics"), [finished, begun, missing], "abc123")
+    added = add_runs(
+        results, ReproductionPlan("reacher-dynamics"), [finished, begun, missing], "abc123"
+    )
     assert added == ["reacher-dynamics/letter-fedkl-seed10.csv.gz"]
     log = RunDirectory(finished.path).metrics.read()
     kept = read_table(results / added[0])
@@ -128,7 +130,7 @@ def test_finished_runs_are_added_with_the_commit_that_made_them_and_others_are_n
     first = (results / "made-with.csv").read_text()
     assert "reacher-dynamics/letter-fedkl-seed10.csv.gz,abc123,3." in first
     # Once more changes nothing.
-    add_runs(results, Plan("reacher-dynamics"), [finished], "abc123")
+    add_runs(results, ReproductionPlan("reacher-dynamics"), [finished], "abc123")
     assert (results / "made-with.csv").read_text() == first
 
 

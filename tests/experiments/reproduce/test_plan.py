@@ -9,7 +9,7 @@ from fedkl.core.errors import UserError
 from fedkl.experiments.reproduce import EXPERIMENTS
 from fedkl.experiments.reproduce.plan import (
     ALL,
-    Plan,
+    ReproductionPlan,
     Run,
     add_missing,
     create,
@@ -18,7 +18,7 @@ from fedkl.experiments.reproduce.plan import (
 from fedkl.training import binding
 from fedkl.training.directory import RunDirectory
 
-QUICK = Plan("heterogeneity-level", jobs=2, quick=True, rounds=1)
+QUICK = ReproductionPlan("heterogeneity-level", jobs=2, quick=True, rounds=1)
 
 
 def test_a_directory_has_a_run_for_each_case_and_seed_and_its_plan(tmp_path):
@@ -28,29 +28,29 @@ def test_a_directory_has_a_run_for_each_case_and_seed_and_its_plan(tmp_path):
         f"heterogeneity-level-{group}-fedkl-seed10" for group in ("iid", "noise-0.2", "noise-0.4")
     }
     assert names == runs | {"reproduce.toml"}
-    assert Plan.is_in(tmp_path / "x")
-    assert Plan.read(tmp_path / "x") == QUICK
+    assert ReproductionPlan.is_in(tmp_path / "x")
+    assert ReproductionPlan.read(tmp_path / "x") == QUICK
     assert {run.path.name for run in QUICK.runs(tmp_path / "x")} == runs
 
 
 def test_settings_of_the_plan_are_in_every_run_and_survive_toml(tmp_path):
-    plan = Plan("negative-potential", seeds=1, settings={"learner.steps": 50})
+    plan = ReproductionPlan("negative-potential", seeds=1, settings={"learner.steps": 50})
     create(tmp_path / "x", plan)
-    assert Plan.read(tmp_path / "x") == plan
+    assert ReproductionPlan.read(tmp_path / "x") == plan
     for run in plan.runs(tmp_path / "x"):
         assert RunDirectory(run.path).config()["learner"]["steps"] == 50
 
 
 def test_only_what_the_table_says_is_full():
-    assert Plan("step-sizes", jobs=2).full
-    assert not Plan("step-sizes", quick=True).full
-    assert Plan("step-sizes", seeds=1).full  # each of them is whole
-    assert not Plan("step-sizes", rounds=3).full
-    assert not Plan("step-sizes", settings={"learner.steps": 50}).full
+    assert ReproductionPlan("step-sizes", jobs=2).full
+    assert not ReproductionPlan("step-sizes", quick=True).full
+    assert ReproductionPlan("step-sizes", seeds=1).full  # each of them is whole
+    assert not ReproductionPlan("step-sizes", rounds=3).full
+    assert not ReproductionPlan("step-sizes", settings={"learner.steps": 50}).full
 
 
 def test_of_all_experiments_the_first_seeds_of_the_first_tier_are_trained_first():
-    runs = Plan(ALL).runs(Path("x"))
+    runs = ReproductionPlan(ALL).runs(Path("x"))
     first = [run for run in runs if run.case.tier == 1 and run.seed < 13]
     assert runs[: len(first)] == first
     tiers = [run.case.tier for run in runs]
@@ -59,22 +59,25 @@ def test_of_all_experiments_the_first_seeds_of_the_first_tier_are_trained_first(
 
 def test_settings_that_were_chosen_on_a_seed_of_the_plan_are_refused(tmp_path, monkeypatch):
     case = EXPERIMENTS["local-critic"].cases[0]
-    monkeypatch.setattr(Plan, "runs", lambda _, path: [Run(path / "one", case, 100)])
+    monkeypatch.setattr(ReproductionPlan, "runs", lambda _, path: [Run(path / "one", case, 100)])
     with pytest.raises(UserError, match="chosen on seeds 100"):
-        create(tmp_path / "x", Plan("local-critic"))
+        create(tmp_path / "x", ReproductionPlan("local-critic"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_experiment_that_would_measure_nothing_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(UserError, match=r"^heterogeneity\.every must not be 0"):
-        create(tmp_path / "x", Plan("negative-potential", settings={"heterogeneity.every": 0}))
+        create(
+            tmp_path / "x",
+            ReproductionPlan("negative-potential", settings={"heterogeneity.every": 0}),
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_experiment_in_a_plan_is_refused(tmp_path):
     (tmp_path / "reproduce.toml").write_text('experiment = "magic"\n')
     with pytest.raises(UserError, match=r"experiment must be one of reacher-init-state"):
-        Plan.read(tmp_path)
+        ReproductionPlan.read(tmp_path)
 
 
 def test_runs_that_the_table_has_gained_are_made_when_the_directory_is_resumed(tmp_path):

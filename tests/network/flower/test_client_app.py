@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, Metadata, MetricRecord, Rec
 from waiting import PATIENCE
 
 from fedkl.network import client_process, keys, sockets
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower import NO_ANSWER, client_app, place_file
 from fedkl.network.signatures import Signer, Verifier
 
@@ -41,7 +41,7 @@ if sys.argv[2] == "compile":
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """Where client 3 lives, as the app's process is told."""
-    place = Place(tmp_path / "state", 3)
+    place = ClientPlace(tmp_path / "state", 3)
     client_process.private_folder(place.folder)
     place_file.write_place(tmp_path / "place.json", place, None)
     monkeypatch.setenv(place_file.VARIABLE, str(tmp_path / "place.json"))

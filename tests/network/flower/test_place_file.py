@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower.place_file import VARIABLE, read_place, write_place
 from fedkl.network.signatures import Verifier
 
@@ -13,8 +13,8 @@ from fedkl.network.signatures import Verifier
 @pytest.mark.parametrize(
     "place",
     [
-        Place(Path("/d"), 3),
-        Place(Path("/d"), 0, Path("/w.toml"), (Path("/a.py"), Path("/b.py")), 17),
+        ClientPlace(Path("/d"), 3),
+        ClientPlace(Path("/d"), 0, Path("/w.toml"), (Path("/a.py"), Path("/b.py")), 17),
     ],
 )
 @pytest.mark.parametrize("verifier", [None, Verifier(Path("/ca.crt"), b"\1\2")])
@@ -30,10 +30,12 @@ def test_what_is_written_is_read_back(tmp_path, monkeypatch, place, verifier):
 
 def test_paths_do_not_depend_on_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_place(tmp_path / "p", Place(Path("d"), 0, Path("w.toml"), (Path("a.py"),)), None)
+    write_place(tmp_path / "p", ClientPlace(Path("d"), 0, Path("w.toml"), (Path("a.py"),)), None)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "p"))
     monkeypatch.chdir("/")
-    assert read_place()[0] == Place(tmp_path / "d", 0, tmp_path / "w.toml", (tmp_path / "a.py",))
+    assert read_place()[0] == ClientPlace(
+        tmp_path / "d", 0, tmp_path / "w.toml", (tmp_path / "a.py",)
+    )
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"directory": 1}'])

@@ -12,7 +12,7 @@ from waiting import PATIENCE, runs, until
 
 from fedkl.core.errors import UserError
 from fedkl.network import client_process, keys
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower import place_file, supernode
 from fedkl.network.flower.supernode import SuperNode, Trouble
 from fedkl.network.signatures import Signer
@@ -44,7 +44,7 @@ def node(tmp_path, monkeypatch):
         script = tmp_path / f"{do}.py"
         script.write_text(f"DO = {do!r}\n{FAKE}")
         monkeypatch.setattr(supernode, "_LAUNCH", (sys.executable, str(script)))
-        place = Place(tmp_path / "state", 3)
+        place = ClientPlace(tmp_path / "state", 3)
         client_process.private_folder(place.folder)
         node = SuperNode("127.0.0.1:9", place, tmp_path / "state" / "flower", ca, key)
         made.append(node)
@@ -92,7 +92,7 @@ def test_it_is_told_who_and_where_it_is(node, tmp_path, monkeypatch):
     monkeypatch.setenv(place_file.VARIABLE, environment[place_file.VARIABLE])
     # Without a process to watch, the client ends with the one that started it.
     place, verifier = place_file.read_place()
-    assert place == made.place == Place(tmp_path / "state", 3, watch=os.getpid())
+    assert place == made.place == ClientPlace(tmp_path / "state", 3, watch=os.getpid())
     assert verifier.content(Signer(tmp_path / "keys").sign(3, b"asked")) == b"asked"
     assert made.alive()
     assert made.connected()

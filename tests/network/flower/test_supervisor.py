@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedkl.core.errors import UserError
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower import supervisor
 from fedkl.network.flower.supernode import SuperNode, Trouble
 from fedkl.network.flower.supervisor import Supervisor
@@ -22,7 +22,7 @@ class Node(SuperNode):
     """One whose state is set by the test."""
 
     def __init__(self):
-        super().__init__("host:1", Place(Path("/none"), 0), Path("/none"), None, None)
+        super().__init__("host:1", ClientPlace(Path("/none"), 0), Path("/none"), None, None)
         self.starts = 0
         self.runs = self.has_server = False
         self.why = self.refused = None

@@ -13,7 +13,7 @@ from fedkl.learning.statistics import Moments, correlation, pairs
 from fedkl.server.aggregation import (
     SGD,
     Adam,
-    Chain,
+    AggregationChain,
     Clip,
     GeometricMedian,
     Krum,
@@ -31,7 +31,7 @@ KEY = jax.random.key(0)
 
 
 def aggregate(model, updates, chain=None):
-    chain = chain or Chain((), Mean(), NoStep())
+    chain = chain or AggregationChain((), Mean(), NoStep())
     return chain(chain.init(model), 0, model, updates, KEY)
 
 
@@ -78,7 +78,7 @@ class Halves(Reducer):
 
 def test_a_reducer_that_makes_no_point_is_named(filled, update):
     with pytest.raises(UserError, match=r"aggregation\.reduce = halves must make one point of 3"):
-        aggregate(filled(0.0), {0: update(1.0)}, Chain((), Halves(), NoStep()))
+        aggregate(filled(0.0), {0: update(1.0)}, AggregationChain((), Halves(), NoStep()))
 
 
 class TestMoments:
@@ -105,7 +105,7 @@ class TestMoments:
         data = [rng.normal(3.0, 2.0, size=(1000, 1)) for _ in range(7)]
         honest = {c: update(0.0, 1000, part) for c, part in enumerate(data)}
         lies = {9: update(0.0, 1000, 1e6 * rng.normal(size=(1000, 1)))}
-        chain = Chain((), reducer, NoStep())
+        chain = AggregationChain((), reducer, NoStep())
         known = filled(0.0, rng.normal(3.0, 2.0, size=(1000, 1)))
         found = aggregate(known, honest | lies, chain).model.observations
         assert found.mean[0] == pytest.approx(3.0, abs=0.2)
@@ -117,7 +117,9 @@ class TestMoments:
     def test_where_clients_agree_a_robust_reducer_merges_like_the_mean(self, filled, update):
         data = np.array([[1.0], [2.0], [6.0]])
         updates = {c: update(0.0, 3, data) for c in range(5)}
-        robust = aggregate(filled(0.0), updates, Chain((), Median(), NoStep())).model.observations
+        robust = aggregate(
+            filled(0.0), updates, AggregationChain((), Median(), NoStep())
+        ).model.observations
         exact = aggregate(filled(0.0), updates).model.observations
         for a, b in zip(jax.tree.leaves(robust), jax.tree.leaves(exact), strict=True):
             assert a == pytest.approx(b, rel=1e-12)
@@ -126,13 +128,15 @@ class TestMoments:
         # Means 0 and 4, variances 1: mean squares 1 and 17, whose median is 9; 9 - 2^2 = 5.
         low, high = np.array([[-1.0], [1.0]]), np.array([[3.0], [5.0]])
         updates = {0: update(0.0, 2, low), 1: update(0.0, 2, high)}
-        found = aggregate(filled(0.0), updates, Chain((), Median(), NoStep())).model.observations
+        found = aggregate(
+            filled(0.0), updates, AggregationChain((), Median(), NoStep())
+        ).model.observations
         assert (found.count, found.mean[0], found.squares[0] / found.count) == (4, 2.0, 5.0)
 
     def test_clients_without_data_change_no_statistics(self, filled, update):
         known = filled(0.0, np.array([[1.0], [3.0]]))
         for reducer in (Mean(), Median()):
-            chain = Chain((), reducer, NoStep())
+            chain = AggregationChain((), reducer, NoStep())
             found = aggregate(known, {0: update(1.0)}, chain).model.observations
             assert eqx.tree_equal(found, known.observations)
 
@@ -142,7 +146,7 @@ class TestTransforms:
 
     def test_a_clipped_move_keeps_its_direction_and_loses_its_length(self, filled, update):
         # The policy has three numbers, so a move of 2 each has norm 2 sqrt(3).
-        chain = Chain((Clip(max_norm=np.sqrt(3)),), Mean(), NoStep())
+        chain = AggregationChain((Clip(max_norm=np.sqrt(3)),), Mean(), NoStep())
         result = aggregate(filled(10.0), {0: update(12.0)}, chain).model
         assert weights_of(result) == pytest.approx([11.0] * 3)
 
@@ -151,14 +155,16 @@ class TestTransforms:
         sent = eqx.tree_at(
             lambda u: u.model.critic, sent, jax.tree.map(lambda x: x + 100, sent.model.critic)
         )
-        result = aggregate(filled(0.0), {0: sent}, Chain((Clip(1.0),), Mean(), NoStep())).model
+        result = aggregate(
+            filled(0.0), {0: sent}, AggregationChain((Clip(1.0),), Mean(), NoStep())
+        ).model
         assert weights_of(result).tolist() == [0.0] * 3
         norm = np.sqrt(sum(np.sum(x**2) for x in jax.tree.leaves(result.critic)))
         assert norm == pytest.approx(1.0)
 
     def test_coefficients_and_moments_are_not_transformed(self, filled, update):
         data = np.array([[50.0], [70.0]])
-        chain = Chain((Clip(1e-3),), Mean(), NoStep())
+        chain = AggregationChain((Clip(1e-3),), Mean(), NoStep())
         result = aggregate(filled(0.0), {0: update(9.0, 2, data)}, chain).model
         assert result.coefficients["c2"] == 9
         assert result.observations.mean == [60]
@@ -178,13 +184,17 @@ class TestChance:
     """Every network, every client and every transform has numbers of its own."""
 
     def test_policy_and_critic_are_not_changed_by_the_same_noise(self, filled, update):
-        made = aggregate(filled(0.0), {0: update(0.0)}, Chain((Noise(),), Mean(), NoStep())).model
+        made = aggregate(
+            filled(0.0), {0: update(0.0)}, AggregationChain((Noise(),), Mean(), NoStep())
+        ).model
         critic = np.concatenate([np.ravel(x) for x in jax.tree.leaves(made.critic)])
         assert not np.isclose(weights_of(made)[:, None], critic[None]).any()
 
     def test_two_transforms_draw_different_numbers(self, filled, update):
-        once = aggregate(filled(0.0), {0: update(0.0)}, Chain((Noise(),), Mean(), NoStep())).model
-        twice = Chain((Noise(), Noise()), Mean(), NoStep())
+        once = aggregate(
+            filled(0.0), {0: update(0.0)}, AggregationChain((Noise(),), Mean(), NoStep())
+        ).model
+        twice = AggregationChain((Noise(), Noise()), Mean(), NoStep())
         both = aggregate(filled(0.0), {0: update(0.0)}, twice).model
         assert not np.allclose(weights_of(both), 2 * weights_of(once))
 
@@ -200,7 +210,7 @@ class TestChance:
 
                 return optax.GradientTransformationExtraArgs(lambda _: (), change)
 
-        chain = Chain((), Mean(), Noisy())
+        chain = AggregationChain((), Mean(), Noisy())
         once, again = (aggregate(filled(0.0), {0: update(1.0)}, chain).model for _ in range(2))
         assert eqx.tree_equal(once, again)
         assert not np.isclose(weights_of(once), 1.0).any()
@@ -214,21 +224,21 @@ class TestChance:
                 return optax.GradientTransformation(lambda _: KEY, lambda g, s, p=None: (g, s))
 
         with pytest.raises(UserError, match=r"aggregation\.step = hoarding keeps a key"):
-            Chain((), Mean(), Hoarding()).init(filled(0.0))
+            AggregationChain((), Mean(), Hoarding()).init(filled(0.0))
 
 
 class TestSteps:
     """The server's optimiser follows old - reduced, with a memory of its own."""
 
     def test_a_server_learning_rate_of_one_half_goes_half_the_way(self, filled, update):
-        chain = Chain((), Mean(), SGD(server_learning_rate=0.5))
+        chain = AggregationChain((), Mean(), SGD(server_learning_rate=0.5))
         assert weights_of(aggregate(filled(1.0), {0: update(3.0)}, chain).model) == pytest.approx(
             [2.0] * 3
         )
 
     def test_momentum_goes_on_where_the_last_round_went(self, filled, update):
         # v = 1, x = 1; then clients stay where they are, and v = 0.9 moves x on to 1.9.
-        chain = Chain((), Mean(), SGD(server_momentum=0.9))
+        chain = AggregationChain((), Mean(), SGD(server_momentum=0.9))
         first = chain(chain.init(filled(0.0)), 0, filled(0.0), {0: update(1.0)}, KEY)
         assert weights_of(first.model) == pytest.approx([1.0] * 3)
         second = chain(first.state, 1, first.model, {0: update(1.0)}, KEY)
@@ -236,17 +246,17 @@ class TestSteps:
 
     @pytest.mark.parametrize("step", [Adam(0.1, tau=1e-8), Yogi(0.1, tau=1e-8)])
     def test_the_first_adaptive_step_has_the_learning_rates_length(self, filled, update, step):
-        chain = Chain((), Mean(), step)
+        chain = AggregationChain((), Mean(), step)
         result = aggregate(filled(0.0), {0: update(5.0)}, chain).model
         assert weights_of(result) == pytest.approx([0.1] * 3, rel=1e-3)
 
     def test_only_networks_are_stepped(self, filled, update):
-        chain = Chain((), Mean(), SGD(server_learning_rate=0.5))
+        chain = AggregationChain((), Mean(), SGD(server_learning_rate=0.5))
         result = aggregate(filled(0.0), {0: update(4.0)}, chain).model
         assert result.coefficients["c2"] == 4
 
     def test_the_state_is_of_numpy_arrays_that_can_be_saved(self, filled, update):
-        chain = Chain((), Mean(), Adam())
+        chain = AggregationChain((), Mean(), Adam())
         first = chain(chain.init(filled(0.0)), 0, filled(0.0), {0: update(1.0)}, KEY)
         for state in (chain.init(filled(0.0)), first.state):
             assert all(isinstance(leaf, np.ndarray | np.generic) for leaf in jax.tree.leaves(state))
@@ -276,7 +286,7 @@ class TestProducts:
             )
             for c, new in enumerate(news)
         }
-        return aggregate(model, updates, Chain((), reducer, NoStep())).model.observations
+        return aggregate(model, updates, AggregationChain((), reducer, NoStep())).model.observations
 
     def nothing(self, features=3):
         return jax.tree.map(np.zeros_like, self.seen(np.zeros((1, features))))

@@ -7,7 +7,16 @@ import pytest
 
 from fedkl.core.errors import UserError
 from fedkl.io.arrays import size_in_bytes
-from fedkl.server.aggregation import SGD, Chain, Grouped, Mean, Median, MultiKrum, NoStep, Regions
+from fedkl.server.aggregation import (
+    SGD,
+    AggregationChain,
+    Grouped,
+    Mean,
+    Median,
+    MultiKrum,
+    NoStep,
+    Regions,
+)
 from fedkl.server.state import broadcast
 
 KEY = jax.random.key(0)
@@ -15,8 +24,10 @@ TWO = np.array([0, 0, 1, 1])
 
 
 def regions(rounds=1, within=None, across=None, step=None, assignment=TWO):
-    inner = Chain((), within or Mean(), NoStep())
-    return Regions(assignment, rounds, inner, Chain((), across or Mean(), step or NoStep()))
+    inner = AggregationChain((), within or Mean(), NoStep())
+    return Regions(
+        assignment, rounds, inner, AggregationChain((), across or Mean(), step or NoStep())
+    )
 
 
 def policy(model):
@@ -44,7 +55,7 @@ def test_one_round_of_means_in_both_levels_is_the_plain_mean(filled, update):
     }
     both = regions()
     two = both(both.init(model), 0, model, updates, KEY).model
-    chain = Chain((), Mean(), NoStep())
+    chain = AggregationChain((), Mean(), NoStep())
     one = chain(chain.init(model), 0, model, updates, KEY).model
     for a, b in zip(jax.tree.leaves(two), jax.tree.leaves(one), strict=True):
         assert a == pytest.approx(b, abs=1e-6)

@@ -8,7 +8,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.server.aggregation import (
     REDUCERS,
-    Chain,
+    AggregationChain,
     Clip,
     Krum,
     Reducer,
@@ -21,7 +21,7 @@ from fedkl.server.aggregation import (
 def test_nothing_said_is_the_papers_mean():
     made = build_aggregation({})
     assert made.mapping() == {"each": [], "reduce": "mean", "step": "none"}
-    assert isinstance(made.aggregation(3), Chain)
+    assert isinstance(made.aggregation(3), AggregationChain)
 
 
 def test_the_settings_of_links_stand_beside_their_names():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedkl.simulators.base import Recipe, Seed
-from fedkl.simulators.episodes import Job
+from fedkl.simulators.episodes import EpisodeJob
 from fedkl.simulators.figure_eight.placement import ALTERNATING, MIXED
 from fedkl.simulators.pool import Workers
 
@@ -23,7 +23,7 @@ def returns(request, linear):
 
     def measure(bias, weights, deviation=0.0, episodes=1):
         jobs = [
-            Job(
+            EpisodeJob(
                 (Seed((e,)),),
                 [linear(bias, weights, deviation, Seed((e,), (1 + n,))) for n in range(7)],
                 (1500,),

@@ -12,11 +12,11 @@ import pytest
 
 from fedkl.core.errors import UserError
 from fedkl.simulators.base import Recipe, Seed, SimulatorError
-from fedkl.simulators.episodes import Job, run_job
+from fedkl.simulators.episodes import EpisodeJob, run_job
 from fedkl.simulators.figure_eight import simulation as module
 from fedkl.simulators.figure_eight.placement import ALTERNATING, MIXED
 from fedkl.simulators.figure_eight.simulation import Simulation, checked_network, reward
-from fedkl.simulators.pool import Worker
+from fedkl.simulators.pool import SimulatorProcess
 
 LOOP = 421.94
 # Flow's starts along the loop, with the lengths of the lanes added up by hand.
@@ -261,7 +261,7 @@ def test_a_crash_in_a_job_ends_everybodys_episode(sim):
 
 @pytest.mark.parametrize("placement", ["h" * 13 + "r", "r" * 14])
 def test_one_agent_alone_and_no_human_at_all_can_drive(placement):
-    worker = Worker()
+    worker = SimulatorProcess()
     worker.open(Recipe(f"{Simulation.__module__}:Simulation", {"placement": placement}))
     try:
         agents = placement.count("r")
@@ -454,9 +454,9 @@ def test_another_seed_gives_another_episode(road):
 
 def test_another_process_gives_the_same_bits(road, linear):
     actors = [linear(1.0, [0.0] * 6, 1.0, Seed((8,), (n,))) for n in range(7)]
-    job = Job((Seed((6,)),), actors, (300,), pictures=True)
+    job = EpisodeJob((Seed((6,)),), actors, (300,), pictures=True)
     here = run_job([road], job)
-    worker = Worker()
+    worker = SimulatorProcess()
     worker.open(Recipe(f"{Simulation.__module__}:Simulation", {"placement": road.placement}))
     try:
         there = worker.ask("job", job)
@@ -484,6 +484,8 @@ def test_a_road_that_sumo_itself_refuses_is_answered_with_a_sentence(tmp_path):
     # Whole for us, but without what SUMO needs.
     path.write_text(text.replace('<junction id="center"', '<junction id="centre"'))
     with pytest.raises(UserError) as caught:
-        Worker().open(Recipe(f"{Simulation.__module__}:Simulation", {"network": str(path)}))
+        SimulatorProcess().open(
+            Recipe(f"{Simulation.__module__}:Simulation", {"network": str(path)})
+        )
     assert str(caught.value).startswith(f"SUMO refuses {path}: ")
     assert "\n" not in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 from fedkl.core.errors import UserError
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Seed
-from fedkl.simulators.episodes import Job, run_job
+from fedkl.simulators.episodes import EpisodeJob, run_job
 from fedkl.simulators.gymnasium import pictures
 from fedkl.simulators.gymnasium.simulation import Environment, examine
 
@@ -27,7 +27,7 @@ def a_job(id, wanted):
         seeds=(Seed((5,)),),
     )
     params = {"gravity": np.float64(5.0)} if id == "CartPole-v1" else None
-    return Job((Seed((1,)),), [actor], (STEPS,), pictures=wanted, params=params)
+    return EpisodeJob((Seed((1,)),), [actor], (STEPS,), pictures=wanted, params=params)
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])

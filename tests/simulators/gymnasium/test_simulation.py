@@ -7,7 +7,7 @@ import pytest
 from fedkl.core.errors import UserError
 from fedkl.simulators.actors import Actor
 from fedkl.simulators.base import Recipe, Seed, step_each
-from fedkl.simulators.episodes import Job, run_job
+from fedkl.simulators.episodes import EpisodeJob, run_job
 from fedkl.simulators.gymnasium import registration
 from fedkl.simulators.gymnasium.simulation import Environment, examine
 from fedkl.simulators.pool import Workers
@@ -51,7 +51,7 @@ def actor_for(id, columns, deviation=1.0):
 
 def job_for(id, lengths=(30, 30, 20), params=None, seed=1, refill=True):
     seeds = tuple(Seed((seed,), (c,)) for c in range(len(lengths)))
-    return Job(seeds, [actor_for(id, len(lengths))], tuple(lengths), refill, params=params)
+    return EpisodeJob(seeds, [actor_for(id, len(lengths))], tuple(lengths), refill, params=params)
 
 
 def same(a, b):

@@ -6,12 +6,12 @@ It knows presets, runs and the statistics of a report; nothing but the command l
 from fedkl.experiments.reproduce.experiment import (
     Case,
     Experiment,
-    Finding,
+    ExperimentResult,
     Verdict,
     read_experiments,
 )
 
-__all__ = ["EXPERIMENTS", "Case", "Experiment", "Finding", "Verdict"]
+__all__ = ["EXPERIMENTS", "Case", "Experiment", "ExperimentResult", "Verdict"]
 
 EXPERIMENTS = read_experiments()
 """By name."""

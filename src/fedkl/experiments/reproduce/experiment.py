@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
     """The numbers that say so, in a sentence."""
 
 
-class Finding(NamedTuple):
+class ExperimentResult(NamedTuple):
     """The findings of an experiment."""
 
     rows: list[dict[str, Any]]

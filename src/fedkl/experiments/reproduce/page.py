@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
 from fedkl.experiments.reproduce import EXPERIMENTS
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult
 from fedkl.experiments.reproduce.judges import JUDGES
-from fedkl.experiments.reproduce.plan import Plan, Run
+from fedkl.experiments.reproduce.plan import ReproductionPlan, Run
 from fedkl.experiments.reproduce.quick import quick_pointers
 from fedkl.experiments.reproduce.results import read_tables, row_of, table_path, write_table
 from fedkl.experiments.reproduce.text import as_csv, table
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
     """An experiment, what it came to, and how many of its runs there are."""
 
     experiment: Experiment
-    finding: Finding | None
+    finding: ExperimentResult | None
     """None: nothing of it has been run yet."""
     there: int
     planned: int
@@ -68,7 +68,7 @@ class Judged(NamedTuple):
     """What `--quick` points to, by claim, as far as it can be told."""
 
 
-def add_runs(results: Path, plan: Plan, runs: Sequence[Run], commit: str) -> list[str]:
+def add_runs(results: Path, plan: ReproductionPlan, runs: Sequence[Run], commit: str) -> list[str]:
     """Put the tables of finished runs into `results/`.
 
     Args:

@@ -23,7 +23,7 @@ from fedkl.core.settings import setting
 from fedkl.experiments import additions, compare, workers
 from fedkl.experiments.compare import refuse_seen_seeds
 from fedkl.experiments.reproduce import EXPERIMENTS
-from fedkl.experiments.reproduce.experiment import FIRST_SEED, Case, Experiment, Finding
+from fedkl.experiments.reproduce.experiment import FIRST_SEED, Case, Experiment, ExperimentResult
 from fedkl.experiments.reproduce.judges import JUDGES
 from fedkl.experiments.reproduce.quick import with_pointers
 from fedkl.experiments.reproduce.results import Row, row_of, table_path
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan(RunsPlan):
+class ReproductionPlan(RunsPlan):
     """The plan of a reproduction."""
 
     FILE = "reproduce.toml"
@@ -134,7 +134,7 @@ class Plan(RunsPlan):
             raise UserError(f"{file}.experiment must say which; available: {known}")
         return dataclasses.replace(super().parse(values, file), settings=settings)
 
-    def without_known(self, results: Path) -> Plan:
+    def without_known(self, results: Path) -> ReproductionPlan:
         """The plan for what is not in `results` yet.
 
         Raises:
@@ -162,7 +162,7 @@ def run_name(case: Case, seed: int) -> str:
     return f"{case.experiment}-{case.name}-seed{seed}"
 
 
-def create(path: Path, plan: Plan) -> None:
+def create(path: Path, plan: ReproductionPlan) -> None:
     """Make the directory with all its runs at round 0.
 
     Args:
@@ -178,7 +178,7 @@ def create(path: Path, plan: Plan) -> None:
     workers.create(path, plan, mappings)
 
 
-def _configs(path: Path, plan: Plan) -> dict[str, config.Config]:
+def _configs(path: Path, plan: ReproductionPlan) -> dict[str, config.Config]:
     """The config of each run of a plan, by name; otherwise as `create`."""
     runs = plan.runs(path)
     configs = {run.path.name: plan.configure(run.case, run.seed) for run in runs}
@@ -188,7 +188,7 @@ def _configs(path: Path, plan: Plan) -> dict[str, config.Config]:
     return configs
 
 
-def add(path: Path, plan: Plan, warn: additions.Warn) -> int:
+def add(path: Path, plan: ReproductionPlan, warn: additions.Warn) -> int:
     """Make a directory of experiments one of a larger plan: more seeds, or longer runs.
 
     Args:
@@ -202,7 +202,7 @@ def add(path: Path, plan: Plan, warn: additions.Warn) -> int:
     Raises:
         UserError: the plan has less than what is there, or something else; nothing is written then.
     """
-    before = additions.open_plan(Plan, path, warn)
+    before = additions.open_plan(ReproductionPlan, path, warn)
     plan = dataclasses.replace(
         plan, jobs=plan.jobs or before.jobs, settings=plan.settings or before.settings
     )
@@ -223,7 +223,7 @@ def add(path: Path, plan: Plan, warn: additions.Warn) -> int:
     return len(new)
 
 
-def add_missing(path: Path, plan: Plan) -> list[Path]:
+def add_missing(path: Path, plan: ReproductionPlan) -> list[Path]:
     """Make the runs that the plan asks for and that are not there yet, and return them."""
     made = []
     for run in plan.runs(path):
@@ -243,7 +243,9 @@ def tables_of(runs: Sequence[Run]) -> dict[str, dict[int, list[Row]]]:
     return tables
 
 
-def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, Finding]:
+def run_remaining(
+    path: Path, plan: ReproductionPlan, train: workers.Trainer
+) -> dict[str, ExperimentResult]:
     """Train what is left, and write what came out.
 
     Args:
@@ -266,9 +268,9 @@ def run_remaining(path: Path, plan: Plan, train: workers.Trainer) -> dict[str, F
     return findings
 
 
-def findings_of(path: Path, plan: Plan) -> dict[str, Finding]:
+def findings_of(path: Path, plan: ReproductionPlan) -> dict[str, ExperimentResult]:
     """Return what each experiment came to, by name; nothing if some of its runs are elsewhere."""
-    findings: dict[str, Finding] = {}
+    findings: dict[str, ExperimentResult] = {}
     if plan.known:
         return findings
     runs = plan.runs(path)
@@ -282,7 +284,7 @@ def findings_of(path: Path, plan: Plan) -> dict[str, Finding]:
     return findings
 
 
-def write_finding(path: Path, experiment: Experiment, finding: Finding) -> None:
+def write_finding(path: Path, experiment: Experiment, finding: ExperimentResult) -> None:
     """Write a finding's table, text and figure into a directory."""
     stem = path / experiment.name
     write_atomically(stem.with_suffix(".csv"), as_csv(finding.rows))

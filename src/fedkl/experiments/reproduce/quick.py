@@ -5,7 +5,7 @@ A run is a function of its config, so the first rounds of a whole run are those 
 
 from __future__ import annotations
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs
 from fedkl.experiments.reproduce.judges import JUDGES
 
 _AGAIN = 1_000_000
@@ -32,7 +32,9 @@ def pointers(experiment: Experiment, runs: Runs) -> dict[str, str]:
     return {claim: found[claim] if said == OPEN else said for claim, said in told.items()}
 
 
-def with_pointers(experiment: Experiment, runs: Runs, finding: Finding) -> Finding:
+def with_pointers(
+    experiment: Experiment, runs: Runs, finding: ExperimentResult
+) -> ExperimentResult:
     """A finding that also says what its seeds point to, where that is not enough for a verdict."""
     pointed = pointers(experiment, runs)
     verdicts = [

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedkl.experiments.reproduce.experiment import Experiment, Finding
+from fedkl.experiments.reproduce.experiment import Experiment, ExperimentResult
 from fedkl.report.statistics import Estimate
 
 
@@ -38,7 +38,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([first, "|" + "---|" * len(head), *rest])
 
 
-def finding_text(experiment: Experiment, finding: Finding) -> str:
+def finding_text(experiment: Experiment, finding: ExperimentResult) -> str:
     """An experiment's verdicts, and what they rest on."""
     lines = [
         f"**{experiment.claims[one.claim]}** {one.verdict.capitalize()}: {one.measured}\n"

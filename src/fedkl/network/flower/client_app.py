@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from fedkl.core.errors import UserError
 from fedkl.core.text import redact_paths
 from fedkl.network import client_process
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower import BLOB, CLIENT, NO_ANSWER, RECORD
 from fedkl.network.flower.place_file import read_place
 from fedkl.network.signatures import ForgedError
@@ -66,7 +66,7 @@ def _seconds(message: Message) -> float:
     return ttl - min(MAX_MARGIN, ttl / 4)
 
 
-def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
+def _deliver(place: ClientPlace, blob: bytes, seconds: float) -> bytes:
     """Deliver a message; end a process that gave no answer, so that the next one starts another.
 
     One that compiles is left to it: a new one would begin again, and might never come to an end.
@@ -80,7 +80,7 @@ def _deliver(place: Place, blob: bytes, seconds: float) -> bytes:
         raise
 
 
-def _deliver_in_thread(place: Place, blob: bytes, seconds: float) -> bytes:
+def _deliver_in_thread(place: ClientPlace, blob: bytes, seconds: float) -> bytes:
     """Deliver a message from another thread, and wake up often meanwhile.
 
     When the SuperNode is gone, Flower raises a signal in a thread; Python handles it only in the

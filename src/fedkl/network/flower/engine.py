@@ -241,12 +241,10 @@ class Flower:
         return sent, failed
 
     def _next(self, round: int) -> RequestStamp:
-        """Return the stamp of a new request."""
         self._turn = new_turn(self._turn)
         return RequestStamp(round, self._turn, self._floor, new_nonce())
 
     def _message(self, node: int, client: int | None, content: bytes) -> NodeMessage:
-        """Return the message to a node, signed if there are keys."""
         if self.signer is not None:
             assert client is not None, "a client without a key is not asked"
             content = self.signer.sign(client, content)

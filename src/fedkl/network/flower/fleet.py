@@ -195,7 +195,6 @@ class Fleet:
         return len(said) - len(waiting)
 
     def close(self) -> None:
-        """Close the transport."""
         self._transport.close()
 
     def _greet_new(self, nodes: Mapping[int, bytes]) -> None:

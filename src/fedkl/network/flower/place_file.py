@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 from fedkl.core.errors import UserError
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.signatures import Verifier
 
 VARIABLE = "FEDKL_PLACE"
 """Environment variable with the path of the file."""
 
 
-def write_place(path: Path, place: Place, verifier: Verifier | None) -> None:
+def write_place(path: Path, place: ClientPlace, verifier: Verifier | None) -> None:
     """Write the file, readable by this user only.
 
     Args:
@@ -37,7 +37,7 @@ def write_place(path: Path, place: Place, verifier: Verifier | None) -> None:
         json.dump(table, file)
 
 
-def read_place() -> tuple[Place, Verifier | None]:
+def read_place() -> tuple[ClientPlace, Verifier | None]:
     """Read the file that the environment names.
 
     Raises:
@@ -49,7 +49,7 @@ def read_place() -> tuple[Place, Verifier | None]:
     try:
         table = json.loads(Path(name).read_text(encoding="utf-8"))
         ca, recipient = table["ca"], bytes.fromhex(table["recipient"])
-        place = Place(
+        place = ClientPlace(
             Path(table["directory"]),
             int(table["client"]),
             None if table["world"] is None else Path(table["world"]),

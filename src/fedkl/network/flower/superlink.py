@@ -165,7 +165,6 @@ class SuperLinkConnection:
         return flower_environment(self._scratch.home)
 
     def _flower(self, command: list[str], seconds: float) -> str:
-        """Run a command of Flower's, and return its output."""
         try:
             done = subprocess.run(
                 command,
@@ -234,7 +233,6 @@ class SuperLink(SuperLinkConnection):
         return super().connect()
 
     def stop(self) -> None:
-        """Stop all processes."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()

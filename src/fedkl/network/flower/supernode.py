@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkl.network import checks, client_process
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower import secret, shim, zygote
 from fedkl.network.flower.environment import Scratch, flower_environment, log_lines, start
 from fedkl.network.flower.launch import FORKED, REFUSED
@@ -141,7 +141,7 @@ class SuperNode:
     """A client's connection to the server."""
 
     def __init__(
-        self, address: str, place: Place, folder: Path, ca: Path | None, key: Path | None
+        self, address: str, place: ClientPlace, folder: Path, ca: Path | None, key: Path | None
     ) -> None:
         """Args:
         address: of the server, `HOST:PORT`.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedkl.core.errors import UserError
 from fedkl.network import client_process, status
-from fedkl.network.client_process import Place
+from fedkl.network.client_process import ClientPlace
 from fedkl.network.flower.supernode import SuperNode
 from fedkl.network.sockets import NoAnswerError
 from fedkl.network.status import JoinStatus
@@ -211,7 +211,7 @@ def local_nodes(
     """
     nodes = []
     for client in range(clients):
-        place = Place(folder / "clients", client, plugins=tuple(plugins))
+        place = ClientPlace(folder / "clients", client, plugins=tuple(plugins))
         key = keys / f"client-{client}.key"
         nodes.append(SuperNode(address, place, folder / f"node-{client}", keys / "ca.crt", key))
     return nodes

@@ -143,7 +143,6 @@ def _read(connection: socket.socket) -> list[str]:
 
 
 def _run(arguments: list[str], command: Callable[[], object]) -> NoReturn:
-    """Run the command in this fork."""
     code = 1
     try:
         sys.argv = arguments

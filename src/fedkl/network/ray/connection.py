@@ -103,7 +103,6 @@ def connected(where: RaySettings) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def _started(where: RaySettings) -> Iterator[None]:
-    """Start a local Ray."""
     _require_cpus(where, len(cores()))
     _prepare(QUIET | LOCAL)
     # Ray's sockets lie in it, and their paths must be short; that of TMPDIR may be long.
@@ -288,5 +287,4 @@ def _token(given: Mapping[str, str]) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Return the message of an error in one line."""
     return " ".join(str(error).split())

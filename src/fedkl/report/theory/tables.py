@@ -95,5 +95,4 @@ def _drawn(heterogeneity: families.Heterogeneity) -> Family:
 
 
 def _line(*cells: str) -> str:
-    """Return cells as a line of a table."""
     return "| " + " | ".join(cells) + " |"

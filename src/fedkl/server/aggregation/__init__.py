@@ -11,7 +11,7 @@ from fedkl.server.aggregation.base import (
     register_step,
     register_transform,
 )
-from fedkl.server.aggregation.chain import Aggregated, Aggregation, Chain
+from fedkl.server.aggregation.chain import Aggregated, Aggregation, AggregationChain
 from fedkl.server.aggregation.grouped import Grouped, Regions
 from fedkl.server.aggregation.reducers import (
     GeometricMedian,
@@ -33,8 +33,8 @@ __all__ = [
     "Adam",
     "Aggregated",
     "Aggregation",
+    "AggregationChain",
     "AggregationSettings",
-    "Chain",
     "Clip",
     "GeometricMedian",
     "Grouped",

@@ -70,7 +70,7 @@ class Aggregation(Protocol):
         """
 
 
-class Chain(eqx.Module):
+class AggregationChain(eqx.Module):
     """Transform each, reduce, step. The default is the paper's weighted mean, to the bit."""
 
     each: tuple[Transform, ...] = ()

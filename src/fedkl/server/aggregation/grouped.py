@@ -20,7 +20,7 @@ from fedkl.core.settings import setting
 from fedkl.io.arrays import size_in_bytes
 from fedkl.learning.statistics import Moments, merge
 from fedkl.server.aggregation.base import REDUCERS, Reducer, register_reducer
-from fedkl.server.aggregation.chain import Aggregated, Chain
+from fedkl.server.aggregation.chain import Aggregated, AggregationChain
 from fedkl.server.state import broadcast
 
 
@@ -105,8 +105,8 @@ class Regions(eqx.Module):
 
     assignment: Int[np.ndarray, " n"]
     region_rounds: int
-    inner: Chain
-    outer: Chain
+    inner: AggregationChain
+    outer: AggregationChain
 
     def init(self, model: Model) -> RegionsState:
         """Every region starts from the global model."""

@@ -11,7 +11,7 @@ import numpy as np
 from fedkl.core import settings
 from fedkl.core.settings import setting
 from fedkl.server.aggregation.base import REDUCERS, STEPS, TRANSFORMS, Reducer, Step, Transform
-from fedkl.server.aggregation.chain import Aggregation, Chain
+from fedkl.server.aggregation.chain import Aggregation, AggregationChain
 from fedkl.server.aggregation.grouped import Grouped, Regions
 
 
@@ -66,13 +66,13 @@ class AggregationSettings:
     def aggregation(self, clients: int) -> Aggregation:
         """The chain, or the two of them that regions make."""
         if not isinstance(self.reduce, Grouped):
-            return Chain(self.each, self.reduce, self.step)
+            return AggregationChain(self.each, self.reduce, self.step)
         within, across = self.levels
         return Regions(
             self.reduce.assignment(clients),
             self.reduce.region_rounds,
-            Chain(self.each, within),
-            Chain((), across, self.step),
+            AggregationChain(self.each, within),
+            AggregationChain((), across, self.step),
         )
 
     def _links(self) -> tuple[Any, ...]:

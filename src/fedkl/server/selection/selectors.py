@@ -143,7 +143,6 @@ class MeasuringSelector(Selector[Values]):
             )
 
     def _number(self, clients: int, clients_per_round: int) -> int:
-        """Return the number of clients to measure."""
         return self.candidates or min(4 * self.measured_every * clients_per_round, clients)
 
     def init(self, clients: int) -> Values:

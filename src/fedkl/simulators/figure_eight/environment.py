@@ -24,7 +24,7 @@ from fedkl.simulators.figure_eight.simulation import (
     Simulation,
     checked_network,
 )
-from fedkl.simulators.pool import Worker
+from fedkl.simulators.pool import SimulatorProcess
 
 Array = NDArray[np.float32]
 
@@ -76,7 +76,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
             f"{Simulation.__module__}:{Simulation.__qualname__}",
             {"placement": placement, "network": path, "horizon": horizon},
         )
-        self._worker: Worker | None = None
+        self._worker: SimulatorProcess | None = None
         self._picture: FigureEightPicture | None = None
         self._random: np.random.Generator | None = None
         self._time = 0
@@ -97,7 +97,7 @@ class FigureEightEnv(ParallelEnv[str, Array, Array]):
             self._random = np.random.default_rng(seed)
         key_data = tuple(int(word) for word in self._random.integers(2**32, size=4))
         if self._worker is None:
-            self._worker = Worker()
+            self._worker = SimulatorProcess()
             self._ask("open", tuple(self._recipe))
         self.agents = list(self.possible_agents)
         self._time = 0

@@ -10,7 +10,7 @@ import numpy as np
 from fedkl.simulators.gymnasium.quantities import SMALL, Quantity
 
 
-class Model:
+class MuJoCoModel:
     """The arrays of an environment's model, as they were made and as they are."""
 
     def __init__(self, env: Any) -> None:

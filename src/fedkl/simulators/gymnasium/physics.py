@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedkl.simulators.gymnasium.mujoco_model import Model
+from fedkl.simulators.gymnasium.mujoco_model import MuJoCoModel
 from fedkl.simulators.gymnasium.quantities import SMALL, Quantity, quantity_of
 
 
@@ -28,7 +28,7 @@ class Attribute(NamedTuple):
     high: float = math.inf
 
 
-class Kind(NamedTuple):
+class EnvFamily(NamedTuple):
     """Environments that have the same parameters."""
 
     attributes: Sequence[Attribute]
@@ -52,7 +52,7 @@ _GOAL = (
     Attribute("goal_velocity", "goal_velocity", "how fast the car must be there, at least"),
 )
 KINDS = {
-    "CartPoleEnv": Kind(
+    "CartPoleEnv": EnvFamily(
         (
             Attribute("gravity", "gravity", "pulls the pole down"),
             Attribute("masscart", "masscart", "mass of the cart", SMALL),
@@ -62,7 +62,7 @@ KINDS = {
         ),
         _cart,
     ),
-    "PendulumEnv": Kind(
+    "PendulumEnv": EnvFamily(
         (
             Attribute("gravity", "g", "pulls the pendulum down"),
             Attribute("mass", "m", "of the pendulum", SMALL),
@@ -72,15 +72,15 @@ KINDS = {
         ),
         _torque,
     ),
-    "Continuous_MountainCarEnv": Kind((Attribute("power", "power", "of the motor"), *_GOAL)),
-    "MountainCarEnv": Kind(
+    "Continuous_MountainCarEnv": EnvFamily((Attribute("power", "power", "of the motor"), *_GOAL)),
+    "MountainCarEnv": EnvFamily(
         (
             Attribute("force", "force", "of the motor"),
             Attribute("gravity", "gravity", "by which the slope pulls"),
             *_GOAL,
         )
     ),
-    "AcrobotEnv": Kind(
+    "AcrobotEnv": EnvFamily(
         (
             Attribute("link_length_1", "LINK_LENGTH_1", "of the first link", SMALL),
             Attribute("link_mass_1", "LINK_MASS_1", "of the first link", SMALL),
@@ -110,9 +110,11 @@ class Physics:
         self._env = env
         self._class = type(env).__name__
         ours = type(env).__module__.startswith("gymnasium.envs.")
-        self._kind = KINDS.get(self._class, Kind(())) if ours else Kind(())
+        self._kind = KINDS.get(self._class, EnvFamily(())) if ours else EnvFamily(())
         self._lander = ours and self._class == "LunarLander"
-        self._model = Model(env) if hasattr(env, "model") and hasattr(env, "init_qpos") else None
+        self._model = (
+            MuJoCoModel(env) if hasattr(env, "model") and hasattr(env, "init_qpos") else None
+        )
         self._raw: dict[str, Any] = {}
         """Attributes that were changed, as they were before."""
         self._torques = list(env.AVAIL_TORQUE) if self._class == "AcrobotEnv" else None
@@ -216,7 +218,6 @@ def _works(write: Callable[[], None]) -> bool:
 
 
 def _like(before: Any, value: np.ndarray) -> Any:
-    """Return a value of the kind that was there before."""
     if isinstance(before, np.ndarray):
         return value.astype(before.dtype)
     if isinstance(before, list | tuple):

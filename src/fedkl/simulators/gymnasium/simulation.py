@@ -20,7 +20,7 @@ from fedkl.simulators.gymnasium.quantities import Quantity
 from fedkl.simulators.spaces import Box, Numbers, ObservationFlattener, actions_of, actuator_of
 
 
-class Facts(NamedTuple):
+class GymnasiumFacts(NamedTuple):
     """Spaces, limit and parameters of an environment."""
 
     observation_size: int
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
     """At which it wants to be shown, if it says."""
 
 
-def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> Facts:
+def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) -> GymnasiumFacts:
     """Make an environment once, and read its spaces and parameters.
 
     Args:
@@ -58,7 +58,7 @@ def examine(id: str, arguments: Mapping[str, Any], raw: tuple[str, ...] = ()) ->
     parameters |= {name: found for name in raw if (found := physics.raw(name)) is not None}
     unseen = initial.placed if env is not env.unwrapped else ()
     parameters = {name: found for name, found in parameters.items() if name not in unseen}
-    return Facts(
+    return GymnasiumFacts(
         observation_size=size,
         actions=actions,
         limit=spec.max_episode_steps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fedkl.experiments.reproduce.experiment import Experiment, Finding, Runs
+from fedkl.experiments.reproduce.experiment import Experiment, ExperimentResult, Runs
 from fedkl.experiments.reproduce.judges.averaging import judge_averaging
 from fedkl.experiments.reproduce.judges.figure_eight import (
     judge_communication,
@@ -19,7 +19,7 @@ from fedkl.experiments.reproduce.judges.saving import judge_saving
 from fedkl.experiments.reproduce.judges.stability import judge_stability
 from fedkl.experiments.reproduce.judges.step_sizes import judge_step_sizes
 
-Judge = Callable[[Experiment, Runs], Finding]
+Judge = Callable[[Experiment, Runs], ExperimentResult]
 
 JUDGES: Mapping[str, Judge] = {
     "stability": judge_stability,

@@ -13,12 +13,12 @@ from fedkl.experiments.reproduce.experiment import (
     OPEN,
     Case,
     Experiment,
-    Finding,
+    ExperimentResult,
     Rows,
     Runs,
     Verdict,
 )
-from fedkl.experiments.reproduce.judges.curves import Curves, case_curves
+from fedkl.experiments.reproduce.judges.curves import CaseCurves, case_curves
 from fedkl.experiments.reproduce.results import column
 from fedkl.experiments.reproduce.statistics import (
     correlation,
@@ -61,7 +61,7 @@ class Compared(NamedTuple):
     """A case: what its rounds say of averages and of divergences."""
 
     case: Case
-    curves: dict[str, Curves]
+    curves: dict[str, CaseCurves]
     """By column."""
     costs: FloatArray
     """The median over rounds of the mixture's return less the average's, of each seed."""
@@ -82,7 +82,7 @@ class Compared(NamedTuple):
         return f"{self.curves['return_mean'].name}, {self.case.title}"
 
 
-def judge_averaging(experiment: Experiment, runs: Runs) -> Finding:
+def judge_averaging(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Is the average as good as the mixture, and does the mean of a divergence say the same as its
     maximum?"""
     found = [
@@ -112,7 +112,7 @@ def judge_averaging(experiment: Experiment, runs: Runs) -> Finding:
         f"{table(head, [_line(one) for one in found])}\n"
     )
     verdicts = [_parameters(found), _mean(found)]
-    return Finding([_row(one) for one in found], partial(_figure, found), text, verdicts)
+    return ExperimentResult([_row(one) for one in found], partial(_figure, found), text, verdicts)
 
 
 def _measured(seeds: Mapping[int, Rows]) -> bool:

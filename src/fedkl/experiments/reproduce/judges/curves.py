@@ -32,7 +32,7 @@ NAMES = {
 """Of algorithms and references, as people write them."""
 
 
-class Curves(NamedTuple):
+class CaseCurves(NamedTuple):
     """A quantity of a case in every round: a row for each seed."""
 
     case: Case
@@ -70,7 +70,7 @@ class Curves(NamedTuple):
 
 def curves_of(
     experiment: Experiment, runs: Runs, group: str, quantity: str = "return_mean"
-) -> dict[str, Curves]:
+) -> dict[str, CaseCurves]:
     """The curves of a group's cases that have been run, by algorithm or reference; a run that gave
     up stays where it was.
 
@@ -87,12 +87,11 @@ def curves_of(
     }
 
 
-def case_curves(case: Case, runs: Mapping[int, Rows], quantity: str = "return_mean") -> Curves:
-    """The curves of one case."""
+def case_curves(case: Case, runs: Mapping[int, Rows], quantity: str = "return_mean") -> CaseCurves:
     seeds = sorted(runs)
     length = max(case.rounds if gave_up(rows, case) else len(rows) for rows in runs.values())
     values = np.stack([_filled(runs[seed], quantity, length) for seed in seeds])
-    return Curves(case, seeds, values)
+    return CaseCurves(case, seeds, values)
 
 
 def _filled(rows: Rows, quantity: str, length: int) -> FloatArray:
@@ -121,7 +120,7 @@ class Panel(NamedTuple):
     """One pair of axes with curves."""
 
     title: str
-    curves: Sequence[Curves]
+    curves: Sequence[CaseCurves]
 
 
 def draw_curves(panels: Sequence[Panel], ylabel: str, marks: Iterable[float] = ()) -> Figure:
@@ -167,7 +166,7 @@ def draw_curves(panels: Sequence[Panel], ylabel: str, marks: Iterable[float] = (
     return figure
 
 
-def _draw(axes: Axes, curves: Curves, shades: Mapping[str, str]) -> None:
+def _draw(axes: Axes, curves: CaseCurves, shades: Mapping[str, str]) -> None:
     x = np.arange(1, curves.values.shape[1] + 1)
     if curves.case.reference:
         colour, dashes = REFERENCES[curves.name]

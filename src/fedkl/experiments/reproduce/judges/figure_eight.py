@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
 from fedkl.experiments.reproduce.judges.curves import (
     NAMES,
-    Curves,
+    CaseCurves,
     Panel,
     case_curves,
     curves_of,
@@ -29,14 +29,14 @@ MAIN = "mixed"
 _NOT_YET = "the runs are not there yet."
 
 
-def judge_speed(experiment: Experiment, runs: Runs) -> Finding:
+def judge_speed(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge whether FedKL gets there sooner, and whether it takes larger steps."""
     main = curves_of(experiment, runs, MAIN)
     verdicts = [_faster(main), _step(experiment, runs)]
     return _finding(experiment, runs, verdicts)
 
 
-def judge_same_step(experiment: Experiment, runs: Runs) -> Finding:
+def judge_same_step(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """With one step for all, who falls after the maximum, and when?"""
     main = _with_its_own_step(curves_of(experiment, runs, MAIN))
     main |= curves_of(experiment, runs, f"same-{MAIN}")
@@ -52,15 +52,15 @@ def judge_same_step(experiment: Experiment, runs: Runs) -> Finding:
         rows += [{"group": name} | _row(one) for one in curves.values()]
         texts.append(_group_text(title, curves))
     draw = partial(draw_curves, panels, "total reward", [TARGET])
-    return Finding(rows, draw, "\n\n".join(texts) + "\n", verdicts)
+    return ExperimentResult(rows, draw, "\n\n".join(texts) + "\n", verdicts)
 
 
-def _with_its_own_step(curves: dict[str, Curves]) -> dict[str, Curves]:
+def _with_its_own_step(curves: dict[str, CaseCurves]) -> dict[str, CaseCurves]:
     """Those whose d_local in Fig. 8 is the one that Fig. 9 gives to all."""
     return {k: v for k, v in curves.items() if k in ("fedkl", "fedkl-anchored")}
 
 
-def judge_communication(experiment: Experiment, runs: Runs) -> Finding:
+def judge_communication(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge rounds, and bytes that were sent, to a return of 350."""
     main = curves_of(experiment, runs, MAIN)
     rows: list[dict[str, Any]] = []
@@ -86,7 +86,7 @@ def judge_communication(experiment: Experiment, runs: Runs) -> Finding:
     draw = partial(
         draw_curves, [Panel("return of 350 dotted", [*main.values()])], "total reward", [TARGET]
     )
-    return Finding(rows, draw, f"{text}\n", [_rounds_verdict(main)])
+    return ExperimentResult(rows, draw, f"{text}\n", [_rounds_verdict(main)])
 
 
 def _to_target(rows: list[dict[str, Any]], algorithm: str) -> list[str]:
@@ -98,7 +98,7 @@ def _to_target(rows: list[dict[str, Any]], algorithm: str) -> list[str]:
     return [f"{len(reached)} of {len(own)}", "never" if median is None else f"{median:.0f}", sent]
 
 
-def _rounds_verdict(main: dict[str, Curves]) -> Verdict:
+def _rounds_verdict(main: dict[str, CaseCurves]) -> Verdict:
     rivals = [name for name in ("fedavg", "fedprox") if name in main]
     if "fedkl" not in main or not rivals:
         return Verdict("rounds", OPEN, _NOT_YET)
@@ -113,7 +113,7 @@ def _rounds_verdict(main: dict[str, Curves]) -> Verdict:
     return Verdict("rounds", together(parts), f"rounds to {TARGET:.0f}: {said}.")
 
 
-def _faster(main: dict[str, Curves]) -> Verdict:
+def _faster(main: dict[str, CaseCurves]) -> Verdict:
     rivals = [name for name in RIVALS if name in main]
     if "fedkl" not in main or not rivals:
         return Verdict("faster", OPEN, _NOT_YET)
@@ -144,13 +144,13 @@ def _step(experiment: Experiment, runs: Runs) -> Verdict:
     )
 
 
-def _falls(curves: Curves) -> FloatArray:
+def _falls(curves: CaseCurves) -> FloatArray:
     """Return how far each seed ends below its maximum, as a share of what it gained."""
     best, first = curves.values.max(axis=1), curves.values[:, 0]
     return (best - curves.finals()) / np.maximum(best - first, 1e-9)
 
 
-def _diverge(main: dict[str, Curves]) -> Verdict:
+def _diverge(main: dict[str, CaseCurves]) -> Verdict:
     rivals = [name for name in RIVALS if name in main]
     if "fedkl" not in main or not rivals:
         return Verdict("diverge", OPEN, _NOT_YET)
@@ -164,7 +164,7 @@ def _diverge(main: dict[str, Curves]) -> Verdict:
     )
 
 
-def _later(main: dict[str, Curves]) -> Verdict:
+def _later(main: dict[str, CaseCurves]) -> Verdict:
     if not {"fedavg", "fedprox"} <= main.keys():
         return Verdict("later", OPEN, _NOT_YET)
     last = {name: main[name].values.argmax(axis=1) + 1.0 for name in ("fedavg", "fedprox")}
@@ -177,7 +177,7 @@ def _later(main: dict[str, Curves]) -> Verdict:
     )
 
 
-def _space(main: dict[str, Curves]) -> Verdict:
+def _space(main: dict[str, CaseCurves]) -> Verdict:
     if not {"fedkl", "fedprox"} <= main.keys():
         return Verdict("space", OPEN, _NOT_YET)
     gap = difference(main["fedkl"].finals(), main["fedprox"].finals())
@@ -186,14 +186,14 @@ def _space(main: dict[str, Curves]) -> Verdict:
     )
 
 
-def _row(curves: Curves) -> dict[str, Any]:
+def _row(curves: CaseCurves) -> dict[str, Any]:
     return curves.summary() | {
         "rounds_to_350": float(curves.rounds_to(TARGET).mean()),
         "lost_at_the_end": float(_falls(curves).mean()),
     }
 
 
-def _group_text(title: str, by_algorithm: dict[str, Curves]) -> str:
+def _group_text(title: str, by_algorithm: dict[str, CaseCurves]) -> str:
     head = [title, "seeds", "final return", "best", "rounds to 350", "lost again at the end"]
     lines = [
         [
@@ -209,7 +209,7 @@ def _group_text(title: str, by_algorithm: dict[str, Curves]) -> str:
     return table(head, lines)
 
 
-def _finding(experiment: Experiment, runs: Runs, verdicts: list[Verdict]) -> Finding:
+def _finding(experiment: Experiment, runs: Runs, verdicts: list[Verdict]) -> ExperimentResult:
     """The curves of all groups, with these verdicts."""
     groups = {
         title: curves_of(experiment, runs, name)
@@ -219,4 +219,4 @@ def _finding(experiment: Experiment, runs: Runs, verdicts: list[Verdict]) -> Fin
     text = "\n\n".join(_group_text(title, curves) for title, curves in groups.items())
     panels = [Panel(title, [*curves.values()]) for title, curves in groups.items()]
     draw = partial(draw_curves, panels, "total reward", [TARGET])
-    return Finding(rows, draw, f"{text}\n", verdicts)
+    return ExperimentResult(rows, draw, f"{text}\n", verdicts)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedkl.core.errors import UserError
 from fedkl.core.text import counted
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
 from fedkl.experiments.reproduce.statistics import together, verdict
 from fedkl.experiments.reproduce.text import interval_text, table
 from fedkl.report.lines import plain_ticks
@@ -28,7 +28,7 @@ _QUANTITIES = ("advantage", "heterogeneity", "learning_potential", "alignment", 
 _DRAWN = ("learning_potential", "advantage", "heterogeneity")
 
 
-def judge_heterogeneity_level(experiment: Experiment, runs: Runs) -> Finding:
+def judge_heterogeneity_level(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """G of each round, averaged over clients.
 
     Raises:
@@ -54,11 +54,10 @@ def judge_heterogeneity_level(experiment: Experiment, runs: Runs) -> Finding:
     text = "\n".join(_text(rows, learner, labels) for learner, labels in learners.items())
     main = next(iter(learners.values()))
     verdicts = [_falls(rows, main), _noise(rows, main)]
-    return Finding(rows, partial(_figure, rows, learners), text, verdicts)
+    return ExperimentResult(rows, partial(_figure, rows, learners), text, verdicts)
 
 
 def _measured(rows: list[dict[str, Any]], case: str, seeds: list[int]) -> list[int]:
-    """The rounds that were measured in all of these seeds."""
     of_each = [{r["round"] for r in rows if (r["case"], r["seed"]) == (case, s)} for s in seeds]
     return sorted(set.intersection(*of_each))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
 from fedkl.experiments.reproduce.judges.curves import (
-    Curves,
+    CaseCurves,
     Panel,
     curves_of,
     draw_curves,
@@ -23,7 +23,7 @@ _EARLY = 1 / 3
 """Of the rounds: the early stage of training."""
 
 
-def judge_heuristic(experiment: Experiment, runs: Runs) -> Finding:
+def judge_heuristic(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Early returns with the recipe, and without it."""
     found = {
         group: next(iter(curves_of(experiment, runs, group).values()))
@@ -36,15 +36,17 @@ def judge_heuristic(experiment: Experiment, runs: Runs) -> Finding:
     )
     panels = [Panel(curves.case.title, [curves]) for curves in found.values()]
     rows = [{"case": group} | _row(curves) for group, curves in found.items()]
-    return Finding(rows, partial(draw_curves, panels, "mean return"), text, [_faster(found)])
+    return ExperimentResult(
+        rows, partial(draw_curves, panels, "mean return"), text, [_faster(found)]
+    )
 
 
-def _early(curves: Curves) -> FloatArray:
+def _early(curves: CaseCurves) -> FloatArray:
     rounds = max(1, round(_EARLY * curves.values.shape[1]))
     return curves.values[:, :rounds].mean(axis=1)
 
 
-def _line(curves: Curves) -> list[str]:
+def _line(curves: CaseCurves) -> list[str]:
     d_global = curves.case.settings.get("algorithm.d_global")
     return [
         f"{curves.case.title} ({curves.name})",
@@ -56,7 +58,7 @@ def _line(curves: Curves) -> list[str]:
     ]
 
 
-def _row(curves: Curves) -> dict[str, Any]:
+def _row(curves: CaseCurves) -> dict[str, Any]:
     return {
         "d_local": curves.case.settings["learner.d_local"],
         "d_global": curves.case.settings.get("algorithm.d_global"),
@@ -65,7 +67,7 @@ def _row(curves: Curves) -> dict[str, Any]:
     }
 
 
-def _faster(found: dict[str, Curves]) -> Verdict:
+def _faster(found: dict[str, CaseCurves]) -> Verdict:
     if RECIPE not in found or BEST not in found:
         return Verdict("faster", OPEN, "the runs are not there yet.")
 

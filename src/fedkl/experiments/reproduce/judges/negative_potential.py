@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Rows, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import (
+    OPEN,
+    Experiment,
+    ExperimentResult,
+    Rows,
+    Runs,
+    Verdict,
+)
 from fedkl.experiments.reproduce.statistics import (
     STAGE,
     correlation,
@@ -33,7 +40,7 @@ _FIRST_GAIN = 2
 """The first round has nothing before it to be compared with."""
 
 
-class Mark(NamedTuple):
+class RoundMark(NamedTuple):
     """The mark of a round, if it is below 0."""
 
     name: str
@@ -45,14 +52,14 @@ class Mark(NamedTuple):
 
 _POTENTIAL, _ALIGNMENT = "selected_learning_potential", "selected_alignment"
 MARKS = (
-    Mark("G < 0 for a selected client", f"{_POTENTIAL}_least", f"{_POTENTIAL}_mean"),
-    Mark("sum of the selected clients' G < 0", f"{_POTENTIAL}_sum", f"{_POTENTIAL}_sum"),
-    Mark("alignment < 0 for a selected client", f"{_ALIGNMENT}_least", f"{_ALIGNMENT}_mean"),
+    RoundMark("G < 0 for a selected client", f"{_POTENTIAL}_least", f"{_POTENTIAL}_mean"),
+    RoundMark("sum of the selected clients' G < 0", f"{_POTENTIAL}_sum", f"{_POTENTIAL}_sum"),
+    RoundMark("alignment < 0 for a selected client", f"{_ALIGNMENT}_least", f"{_ALIGNMENT}_mean"),
 )
 _SEEN = (_POTENTIAL, _ALIGNMENT)
 
 
-def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
+def judge_negative_potential(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge the gain of rounds with and without a mark."""
     cases = [case for case in experiment.cases if runs.get(case.name)]
     rows: list[dict[str, Any]] = []
@@ -67,7 +74,7 @@ def judge_negative_potential(experiment: Experiment, runs: Runs) -> Finding:
         verdicts.append(_slows(own))
         drawn.append(own)
         rows += own
-    return Finding(rows, partial(_figure, drawn[0]), "\n".join(texts), verdicts[:1])
+    return ExperimentResult(rows, partial(_figure, drawn[0]), "\n".join(texts), verdicts[:1])
 
 
 def _rounds(table_rows: Rows) -> list[dict[str, Any]]:
@@ -135,11 +142,11 @@ def _gains(gain: FloatArray, marked: FloatArray) -> list[str]:
     return [f"{gain[marked == m].mean():.3g}" if (marked == m).any() else "-" for m in (1, 0)]
 
 
-def _marked(rounds: list[dict[str, Any]], mark: Mark) -> FloatArray:
+def _marked(rounds: list[dict[str, Any]], mark: RoundMark) -> FloatArray:
     return (_column(rounds, mark.quantity) < 0).astype(np.float64)
 
 
-def _difference(rounds: list[dict[str, Any]], mark: Mark) -> Estimate:
+def _difference(rounds: list[dict[str, Any]], mark: RoundMark) -> Estimate:
     """Return how much more marked rounds gain than others of their stage."""
     gain, stage = _column(rounds, "gain"), _stages(rounds)
     return resampled(partial(_gap_of, gain, _marked(rounds, mark), stage), stage)

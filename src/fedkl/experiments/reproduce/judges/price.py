@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
-from fedkl.experiments.reproduce.judges.curves import Curves, Panel, curves_of, draw_curves
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
+from fedkl.experiments.reproduce.judges.curves import CaseCurves, Panel, curves_of, draw_curves
 from fedkl.experiments.reproduce.statistics import verdict
 from fedkl.experiments.reproduce.text import interval_text, table
 from fedkl.report.statistics import Estimate, FloatArray, estimate, iqm, resampled
@@ -17,7 +17,7 @@ ALIKE, DIFFERENT = "alike", "different"
 BASE = "fedavg"
 
 
-def judge_price(experiment: Experiment, runs: Runs) -> Finding:
+def judge_price(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """The share of FedAvg's loss that each algorithm wins back."""
     alike = curves_of(experiment, runs, ALIKE)
     others = curves_of(experiment, runs, DIFFERENT)
@@ -58,7 +58,9 @@ def judge_price(experiment: Experiment, runs: Runs) -> Finding:
         if some
     ]
     draw = partial(draw_curves, panels, "mean return")
-    return Finding(rows, draw, f"{table(head, lines)}\n", [_verdict(alike, others, shares)])
+    return ExperimentResult(
+        rows, draw, f"{table(head, lines)}\n", [_verdict(alike, others, shares)]
+    )
 
 
 def _won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
@@ -74,7 +76,7 @@ def _won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
 
 
 def _verdict(
-    alike: dict[str, Curves], others: dict[str, Curves], shares: dict[str, Estimate]
+    alike: dict[str, CaseCurves], others: dict[str, CaseCurves], shares: dict[str, Estimate]
 ) -> Verdict:
     if "fedkl-anchored" not in shares:
         return Verdict("price", OPEN, "the runs are not there yet.")

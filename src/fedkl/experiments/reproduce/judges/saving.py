@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
-from fedkl.experiments.reproduce.judges.curves import Curves, curves_of, groups_of
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
+from fedkl.experiments.reproduce.judges.curves import CaseCurves, curves_of, groups_of
 from fedkl.experiments.reproduce.statistics import together, verdict
 from fedkl.experiments.reproduce.text import interval_text, table
 from fedkl.report.statistics import FloatArray, difference, estimate, iqm
@@ -25,17 +25,17 @@ _MARGIN = 0.05
 """The share of the gain in return that may be lost by what still counts as good."""
 
 
-class Kind(NamedTuple):
+class FederationKind(NamedTuple):
     """Returns of one kind of federation, and the bytes that it sent, by algorithm."""
 
     title: str
     preset: str
-    returns: dict[str, Curves]
+    returns: dict[str, CaseCurves]
     sent: dict[str, FloatArray]
     """Through the global server in both directions, up to every round."""
 
 
-def judge_saving(experiment: Experiment, runs: Runs) -> Finding:
+def judge_saving(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge what the later groups of a preset save beside the first, and what it costs them."""
     kinds = [_kind(experiment, runs, *group) for group in groups_of(experiment, runs).items()]
     rows = [_row(kind, algorithm) for kind in kinds for algorithm in kind.returns]
@@ -51,10 +51,12 @@ def judge_saving(experiment: Experiment, runs: Runs) -> Finding:
         for kind in kinds
         for algorithm, curves in kind.returns.items()
     ]
-    return Finding(rows, partial(_figure, kinds), f"{table(head, lines)}\n", [_saves(kinds)])
+    return ExperimentResult(
+        rows, partial(_figure, kinds), f"{table(head, lines)}\n", [_saves(kinds)]
+    )
 
 
-def _kind(experiment: Experiment, runs: Runs, group: str, title: str) -> Kind:
+def _kind(experiment: Experiment, runs: Runs, group: str, title: str) -> FederationKind:
     def sums(*columns: str) -> dict[str, FloatArray]:
         found = [curves_of(experiment, runs, group, column) for column in columns]
         return {a: np.cumsum(sum(one[a].values for one in found), axis=1) for a in found[0]}
@@ -63,10 +65,10 @@ def _kind(experiment: Experiment, runs: Runs, group: str, title: str) -> Kind:
     # Where there are regions, clients talk to these, and only these to the global server.
     sent = {a: regions[a] if regions[a].any() else direct[a] for a in direct}
     returns = curves_of(experiment, runs, group)
-    return Kind(title, next(iter(returns.values())).case.preset, returns, sent)
+    return FederationKind(title, next(iter(returns.values())).case.preset, returns, sent)
 
 
-def _row(kind: Kind, algorithm: str) -> dict[str, Any]:
+def _row(kind: FederationKind, algorithm: str) -> dict[str, Any]:
     curves = kind.returns[algorithm]
     return {
         "federation": kind.title,
@@ -77,7 +79,7 @@ def _row(kind: Kind, algorithm: str) -> dict[str, Any]:
     }
 
 
-def _saves(kinds: list[Kind]) -> Verdict:
+def _saves(kinds: list[FederationKind]) -> Verdict:
     parts, said = [], []
     pairs = [(some[0], other) for some in _by_preset(kinds).values() for other in some[1:]]
     for first, other in pairs:
@@ -95,12 +97,12 @@ def _saves(kinds: list[Kind]) -> Verdict:
     return Verdict("saves", together(parts), f"{'; '.join(said)}.")
 
 
-def _by_preset(kinds: list[Kind]) -> dict[str, list[Kind]]:
+def _by_preset(kinds: list[FederationKind]) -> dict[str, list[FederationKind]]:
     """Group federations of the same clients."""
     return {p: [k for k in kinds if k.preset == p] for p in dict.fromkeys(k.preset for k in kinds)}
 
 
-def _figure(kinds: list[Kind]) -> Figure:
+def _figure(kinds: list[FederationKind]) -> Figure:
     from matplotlib.figure import Figure
 
     presets = _by_preset(kinds)
@@ -111,7 +113,7 @@ def _figure(kinds: list[Kind]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, kinds: list[Kind], shades: Mapping[str, str]) -> None:
+def _draw(axes: Axes, kinds: list[FederationKind], shades: Mapping[str, str]) -> None:
     for kind, style in zip(kinds, _STYLES, strict=False):
         for a, curves in kind.returns.items():
             axes.plot(

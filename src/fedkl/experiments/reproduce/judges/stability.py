@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import FAILS, OPEN, Experiment, Finding, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import (
+    FAILS,
+    OPEN,
+    Experiment,
+    ExperimentResult,
+    Runs,
+    Verdict,
+)
 from fedkl.experiments.reproduce.judges.curves import (
-    Curves,
+    CaseCurves,
     Panel,
     curves_of,
     draw_curves,
@@ -45,7 +52,7 @@ _AS_GOOD = 0.9
 """A run is as far as another when it has this share of what the other gained."""
 
 
-def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
+def judge_stability(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge returns, collapses, and the distances before them, group by group."""
     groups = {
         name: (title, curves_of(experiment, runs, name))
@@ -67,10 +74,12 @@ def judge_stability(experiment: Experiment, runs: Runs) -> Finding:
     text = "\n\n".join(
         _group_text(title, curves, c1[name]) for name, (title, curves) in groups.items()
     )
-    return Finding(rows, partial(draw_curves, panels, "mean return"), f"{text}\n", verdicts)
+    return ExperimentResult(
+        rows, partial(draw_curves, panels, "mean return"), f"{text}\n", verdicts
+    )
 
 
-def _row(curves: Curves) -> dict[str, Any]:
+def _row(curves: CaseCurves) -> dict[str, Any]:
     fallen = [collapses(v) for v in curves.values]
     return curves.summary() | {
         "collapses": float(np.mean([c.number for c in fallen])),
@@ -88,7 +97,7 @@ def _median_c1(experiment: Experiment, runs: Runs, group: str) -> dict[str, floa
     }
 
 
-def _group_text(title: str, by_algorithm: dict[str, Curves], c1: dict[str, float]) -> str:
+def _group_text(title: str, by_algorithm: dict[str, CaseCurves], c1: dict[str, float]) -> str:
     head = [
         f"{title}",
         "seeds",
@@ -121,11 +130,11 @@ def _group_text(title: str, by_algorithm: dict[str, Curves], c1: dict[str, float
     return table(head, lines)
 
 
-def _shares(curves: Curves) -> FloatArray:
+def _shares(curves: CaseCurves) -> FloatArray:
     return np.array([collapses(values).share for values in curves.values])
 
 
-def _stable(letter: dict[str, Curves]) -> Verdict:
+def _stable(letter: dict[str, CaseCurves]) -> Verdict:
     """Judge whether FedKL is collapsed in few rounds, and in fewer than its rivals."""
     if "fedkl" not in letter or not letter.keys() & {*RIVALS}:
         return Verdict("stable", OPEN, "the runs are not there yet.")
@@ -151,7 +160,7 @@ def _stable(letter: dict[str, Curves]) -> Verdict:
     )
 
 
-def _slow(letter: dict[str, Curves], smaller: dict[str, Curves]) -> Verdict:
+def _slow(letter: dict[str, CaseCurves], smaller: dict[str, CaseCurves]) -> Verdict:
     """Judge whether a smaller step is stable, by the same bar as FedKL, and late.
 
     The bar was added when the first runs were in: before, it was enough that a smaller step
@@ -177,7 +186,7 @@ def _slow(letter: dict[str, Curves], smaller: dict[str, Curves]) -> Verdict:
     return Verdict("slow", together(parts), text)
 
 
-def _target(curves: Curves) -> float:
+def _target(curves: CaseCurves) -> float:
     """A return that a case has when nine tenths of what it gains is gained."""
     first, best = curves.values[:, 0].mean(), curves.values.max(axis=1).mean()
     return float(first + _AS_GOOD * (best - first))

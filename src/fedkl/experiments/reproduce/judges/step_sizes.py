@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, Finding, Runs, Verdict
-from fedkl.experiments.reproduce.judges.curves import Curves, case_curves
+from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
+from fedkl.experiments.reproduce.judges.curves import CaseCurves, case_curves
 from fedkl.experiments.reproduce.statistics import collapses, together, verdict
 from fedkl.experiments.reproduce.text import interval_text, table
 from fedkl.report.statistics import difference, estimate
@@ -21,9 +21,9 @@ NONE = "none"
 """In the place of a d_global: no global penalty."""
 
 
-def judge_step_sizes(experiment: Experiment, runs: Runs) -> Finding:
+def judge_step_sizes(experiment: Experiment, runs: Runs) -> ExperimentResult:
     """Judge which steps end well, and which collapse."""
-    cells: dict[tuple[float, float | str], Curves] = {
+    cells: dict[tuple[float, float | str], CaseCurves] = {
         (case.grid[D_LOCAL], case.grid.get(D_GLOBAL, NONE)): case_curves(case, runs[case.name])
         for case in experiment.cases
         if runs.get(case.name)
@@ -38,14 +38,14 @@ def judge_step_sizes(experiment: Experiment, runs: Runs) -> Finding:
         for local in _locals(cells)
     ]
     text = f"Final return, and in brackets the share of rounds collapsed.\n\n{table(head, lines)}\n"
-    return Finding(rows, partial(_figure, cells), text, [_larger(cells)])
+    return ExperimentResult(rows, partial(_figure, cells), text, [_larger(cells)])
 
 
-def _locals(cells: dict[tuple[float, float | str], Curves]) -> list[float]:
+def _locals(cells: dict[tuple[float, float | str], CaseCurves]) -> list[float]:
     return sorted({local for local, _ in cells})
 
 
-def _globals(cells: dict[tuple[float, float | str], Curves]) -> list[float | str]:
+def _globals(cells: dict[tuple[float, float | str], CaseCurves]) -> list[float | str]:
     """No penalty first, then from the smallest to the largest."""
     return sorted({g for _, g in cells}, key=lambda g: -1.0 if isinstance(g, str) else g)
 
@@ -54,7 +54,7 @@ def _name(d_global: float | str) -> str:
     return d_global if isinstance(d_global, str) else f"{d_global:g}"
 
 
-def _row(d_local: float, d_global: float | str, curves: Curves) -> dict[str, Any]:
+def _row(d_local: float, d_global: float | str, curves: CaseCurves) -> dict[str, Any]:
     fallen = [collapses(values) for values in curves.values]
     return {
         "d_local": d_local,
@@ -66,14 +66,14 @@ def _row(d_local: float, d_global: float | str, curves: Curves) -> dict[str, Any
     }
 
 
-def _cell(curves: Curves | None) -> str:
+def _cell(curves: CaseCurves | None) -> str:
     if curves is None:
         return "-"
     share = np.mean([collapses(values).share for values in curves.values])
     return f"{estimate(curves.finals()).value:.3g} ({100 * share:.0f} %)"
 
 
-def _larger(cells: dict[tuple[float, float | str], Curves]) -> Verdict:
+def _larger(cells: dict[tuple[float, float | str], CaseCurves]) -> Verdict:
     """At the largest d_local, does each d_global end above no penalty?"""
     local = max(_locals(cells), default=0.0)
     penalised = {g: c for (d, g), c in cells.items() if d == local and g != NONE}
@@ -89,7 +89,7 @@ def _larger(cells: dict[tuple[float, float | str], Curves]) -> Verdict:
     )
 
 
-def _figure(cells: dict[tuple[float, float | str], Curves]) -> Figure:
+def _figure(cells: dict[tuple[float, float | str], CaseCurves]) -> Figure:
     from matplotlib.figure import Figure
 
     from fedkl.report.style import INK
