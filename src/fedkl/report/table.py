@@ -106,6 +106,7 @@ def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict
     for group, row in zip(groups, table(runs, target), strict=True):
         config = flat(group.counted[0].config)
         record: dict[str, Any] = {"label": row.label, "algorithm": config["algorithm.name"]}
+        record["level"] = group.level
         record |= {key: config.get(key) for key in keys if key != "algorithm.name"}
         for field in fields(Row)[1:]:
             value = getattr(row, field.name)
