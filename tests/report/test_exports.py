@@ -116,8 +116,18 @@ def test_the_table_has_times_that_compare(make_run: MakeRun) -> None:
     def first_compiles(record: dict[str, Any]) -> None:
         record["seconds"] = 100.0 if record["round"] == 1 else 0.5
 
-    (row,) = table(load_runs(make_run(rounds=10, edit=first_compiles)))
+    runs = load_runs(make_run(rounds=10, edit=first_compiles))
+    (row,) = table(runs)
     assert (row.seconds_training, row.steps_per_second) == (5.0, 6400 / 0.5)
+    # The second column means the same: of a target that the third round reaches.
+    (row,) = table(runs, float(runs[0].series("return_mean")[2]))
+    assert (row.rounds_to_target, row.seconds_to_target) == (3, 1.5)
+
+
+def test_seconds_to_target_are_not_known_of_one_round(make_run: MakeRun) -> None:
+    (row,) = table(load_runs(make_run(rounds=1)), -1e9)
+    assert (row.rounds_to_target, row.seconds_to_target) == (1, None)
+    assert row.megabytes_to_target == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("x", X_AXES)

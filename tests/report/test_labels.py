@@ -126,13 +126,19 @@ def test_of_very_many_groups_figures_show_those_that_ended_highest() -> None:
     from fedkl.report.groups import drawn
 
     groups: Any = [
-        SimpleNamespace(label=str(n), evaluated=n != 3, finals=lambda n=n: [float(n % 7)])
+        SimpleNamespace(label=str(n), level="", evaluated=n != 3, finals=lambda n=n: [float(n % 7)])
         for n in range(20)
     ]
     assert drawn(groups[:12]) == groups[:12]
     # 6, 13; 5, 12, 19; 4, 11, 18; 10, 17; and the first two of those that ended at 2.
     shown = [group.label for group in drawn(groups)]
     assert shown == ["2", "4", "5", "6", "9", "10", "11", "12", "13", "17", "18", "19"]
+    # Of two tasks the six that ended highest in each, though all of the first ended lower.
+    for group in groups:
+        group.level = "hard" if int(group.label) < 10 else "easy"
+        group.finals = lambda n=int(group.label): [float(n)]
+    shown = [group.label for group in drawn(groups)]
+    assert shown == ["4", "5", "6", "7", "8", "9", "14", "15", "16", "17", "18", "19"]
 
 
 def test_settings_of_the_world_are_the_level_and_all_else_is_the_method() -> None:
@@ -150,3 +156,60 @@ def test_settings_of_the_world_are_the_level_and_all_else_is_the_method() -> Non
     assert found[4].method == "fedkl d_local=0.2"
     assert found[1].text == "fedkl noise=0.4 d_local=0.1"
     assert {label.level for label in labels(made[:1])} == {""}
+
+
+def at_gravity(which: str, value: Any = None, **more: Any) -> dict[str, Any]:
+    clients = {} if value is None else {"gravity": value}
+    return config(which, world={"name": "cartpole", "clients": clients | more})
+
+
+def test_a_parameter_of_clients_is_a_level_as_a_whole_and_nominal_where_it_is_not_given() -> None:
+    values = [None, 9.8, {"uniform": [5, 15]}, {"uniform": [5, 20]}, {"linspace": [5, 15]}]
+    found = labels([at_gravity(which, v) for which in ("fedkl", "fedavg") for v in values])
+    levels = [
+        "gravity=nominal",
+        "gravity=9.8",
+        "gravity={uniform=[5,15]}",
+        "gravity={uniform=[5,20]}",
+        "gravity={linspace=[5,15]}",
+    ]
+    assert [label.level for label in found] == 2 * levels
+    assert [label.method for label in found] == 5 * ["fedkl"] + 5 * ["fedavg"]
+    assert found[2].text == "fedkl gravity={uniform=[5,15]}"
+
+
+def test_the_same_value_written_in_another_way_is_the_same_level() -> None:
+    whole, real = {"uniform": [5, 15]}, {"uniform": [5.0, 15.0]}
+    found = [at_gravity("fedkl", whole), at_gravity("fedavg", real), at_gravity("fedavg", 5)]
+    assert [label.level for label in labels(found)] == [
+        "gravity={uniform=[5,15]}",
+        "gravity={uniform=[5,15]}",
+        "gravity=5",
+    ]
+
+
+def test_levels_are_told_apart_also_where_they_follow_from_the_algorithm() -> None:
+    found = labels([at_gravity("fedkl", 5), at_gravity("fedavg", 15)])
+    assert [label.level for label in found] == ["gravity=5", "gravity=15"]
+    assert [label.method for label in found] == ["fedkl", "fedavg"]
+
+
+def test_a_parameter_that_only_another_world_has_is_not_called_nominal() -> None:
+    made = [at_gravity("fedkl"), at_gravity("fedkl", 5), config("fedkl")]
+    assert texts(made) == [
+        "fedkl world=cartpole gravity=nominal",
+        "fedkl world=cartpole gravity=5",
+        "fedkl world=reacher",
+    ]
+
+
+def test_a_reference_of_one_level_is_of_that_level() -> None:
+    alone = {"federation": {"personal": "all"}}
+    made = [at_gravity("fedkl", 5), at_gravity("fedkl", 15), at_gravity("fedavg", 15) | alone]
+    assert [label.level for label in labels(made)] == ["gravity=5", "gravity=15", "gravity=15"]
+    assert labels(made)[2].method == "each alone"
+
+
+def test_other_populations_of_clients_are_other_tasks() -> None:
+    made = [config() | {"world_seed": seed} for seed in (0, 1)]
+    assert [label.level for label in labels(made)] == ["world_seed=0", "world_seed=1"]

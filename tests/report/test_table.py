@@ -10,8 +10,9 @@ import pytest
 import tomli_w
 from rich.console import Console
 
-from fedkl.report import load_runs, print_table
+from fedkl.report import load_runs, print_table, records, write_report
 from fedkl.report.answer import answer, improvements, notes
+from fedkl.report.exports import curves, latex
 from fedkl.report.figures import _places, _return_by_level
 from fedkl.report.groups import grouped, levels
 from fedkl.report.runs import LoadedRun
@@ -269,6 +270,65 @@ def test_levels_of_a_world_are_compared_within_and_never_with_each_other(sweep: 
     console = Console(file=io.StringIO(), width=200)
     print_table(runs, console)
     assert "Different tasks (noise=0.1, noise=0.4): compare within each." in console.file.getvalue()
+
+
+@pytest.fixture
+def drawn_levels(make_run: Callable[..., Path]) -> list[Path]:
+    """Two algorithms, two seeds each, where gravity is nominal and where clients draw it."""
+    paths = []
+    for algorithm in ("fedkl", "fedavg"):
+        for place, clients in enumerate(({}, {"gravity": {"uniform": [5, 15]}})):
+            for seed in (0, 1):
+                path = make_run(f"{algorithm}-{place}-seed{seed}", algorithm, seed=seed, rounds=20)
+                config = tomllib.loads((path / "config.toml").read_text())
+                config["world"]["clients"] = clients
+                (path / "config.toml").write_text(tomli_w.dumps(config))
+                paths.append(path)
+    return paths
+
+
+def test_levels_of_a_parameter_of_clients_are_not_pooled(drawn_levels: list[Path]) -> None:
+    runs = load_runs(*drawn_levels)
+    groups = grouped(runs)
+    names = ["gravity=nominal", "gravity={uniform=[5,15]}"]
+    # One task after the other, though the runs are in the order of the algorithms.
+    assert [(g.level, g.method, len(g.counted)) for g in groups] == [
+        (level, method, 2) for level in names for method in ("fedkl", "fedavg")
+    ]
+    assert target_of(groups) is None
+    assert answer(groups).startswith(f"These are different tasks ({', '.join(names)}): returns")
+    assert [record["level"] for record in records(runs)] == [n for n in names for _ in range(2)]
+    assert {row["level"] for row in curves(runs)} == {*names}
+    console = Console(file=io.StringIO(), width=200)
+    print_table(runs, console)
+    printed = console.file.getvalue()
+    assert f"Different tasks ({', '.join(names)}): compare within each." in printed
+    drawing = _return_by_level(groups)
+    assert drawing is not None
+    axes = drawing.figure.axes[0]
+    assert axes.get_xlabel() == "gravity"
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["nominal", "{uniform=[5,15]}"]
+
+
+def test_the_page_has_a_column_for_the_level(drawn_levels: list[Path], tmp_path: Path) -> None:
+    text = write_report(tmp_path, load_runs(*drawn_levels)).read_text()
+    assert "<h1>fedkl and fedavg on reacher: gravity=nominal, gravity={uniform=[5,15]}</h1>" in text
+    assert text.count("<th>Level</th>") == 2  # results, and runs
+    assert text.count("<td>gravity={uniform=[5,15]}</td>") == 2 + 4
+    assert "gravity=nominal ends above a run of fedavg gravity={uniform" not in text
+
+
+def test_the_latex_table_names_the_level_and_marks_the_best_of_each(
+    drawn_levels: list[Path],
+) -> None:
+    lines = latex(load_runs(*drawn_levels), None).splitlines()
+    heads = [place for place, line in enumerate(lines) if "multicolumn" in line]
+    assert "gravity=nominal" in lines[heads[0]]
+    assert "gravity=\\{uniform=[5,15]\\}" in lines[heads[1]]
+    assert [line.partition(" ")[0] for line in lines[heads[1] + 1 : heads[1] + 3]] == [
+        "fedkl",
+        "fedavg",
+    ]
 
 
 def test_return_is_drawn_against_the_level_with_a_line_for_each_algorithm(

@@ -93,10 +93,18 @@ def plain(value: Any) -> str:
     """A setting's value as it would be typed.
 
     Example:
-        >>> plain(True), plain([32, 64]), plain("adam"), plain(1e-05)
-        ('true', '[32,64]', 'adam', '1e-05')
+        >>> plain(True), plain([32, 64]), plain("adam"), plain(1e-05), plain({"uniform": [5, 15]})
+        ('true', '[32,64]', 'adam', '1e-05', '{uniform=[5,15]}')
     """
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}={_inside(entry)}' for key, entry in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_inside, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
+def _inside(value: Any) -> str:
+    return repr(value).replace(" ", "") if isinstance(value, str) else plain(value)
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
@@ -129,15 +137,21 @@ def folder_name(*parts: str) -> str:
     """A name that every file system takes and no shell minds; long ones end in a checksum.
 
     Example:
-        >>> folder_name("fedkl", "hidden=[32,32]", "seed0")
-        'fedkl-hidden=32-32-seed0'
+        >>> folder_name("fedkl", "hidden=[32,32]", "gravity={uniform=[5,15]}")
+        'fedkl-hidden=32-32-gravity=uniform-5-15'
     """
-    bare = [_BRACKETS.sub("", part) for part in parts]
+    bare = [_BRACKETS.sub("", _without_equals(part)) for part in parts]
     pieces = [_NOT_IN_A_NAME.sub("-", part).strip("-.") for part in bare]
     name = "-".join(piece for piece in pieces if piece)
     if len(name) <= _LONG:
         return name
     return f"{name[: _LONG - 9].rstrip('-.=')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _without_equals(part: str) -> str:
+    """Return a part with colons in place of the equals signs of a table that is its value."""
+    head, brace, table = part.partition("{")
+    return f"{head}{brace}{table.replace('=', ':')}"
 
 
 _ELSEWHERE = {

@@ -129,7 +129,7 @@ def _stacked(table: Table, width: int) -> list[str]:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write rows as CSV with a header; what is not known is empty, and lists are JSON.
+    """Write rows as CSV with a header; what is not known is empty, lists and tables are JSON.
 
     Example:
         >>> print(as_csv([{"client": 0, "return": None, "sizes": [1, 2]}]), end="")

@@ -56,6 +56,7 @@ def curves(runs: Sequence[LoadedRun]) -> list[dict[str, Any]]:
             "run": run.name,
             "label": run.label,
             "algorithm": config["algorithm.name"],
+            "level": run.level,
             **{key: config.get(key) for key in keys},
             "seed": run.seed,
         }

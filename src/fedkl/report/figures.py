@@ -200,7 +200,7 @@ def _places(tasks: Sequence[str]) -> tuple[list[str], dict[str, float]]:
 def _common_name(tasks: Sequence[str]) -> str:
     """The setting in which levels differ, if it is one; else nothing."""
     names = {task.partition("=")[0] for task in tasks}
-    return names.pop() if len(names) == 1 and all(t.count("=") == 1 for t in tasks) else ""
+    return names.pop() if len(names) == 1 and not any(" " in task for task in tasks) else ""
 
 
 def _worst_client(groups: Sequence[Group], x: str = "rounds") -> Drawing | None:

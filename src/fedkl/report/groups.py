@@ -133,8 +133,11 @@ def _mean_of_each(evaluations: Sequence[ClientReturns]) -> ClientReturns:
 
 
 def grouped(runs: Sequence[LoadedRun]) -> list[Group]:
-    """Group the runs by label, in the order in which labels first appear."""
-    labels = dict.fromkeys(run.label for run in runs)
+    """Group the runs by label: one task after the other, else in the order in which labels first
+    appear."""
+    tasks = list(dict.fromkeys(run.level for run in runs))
+    ordered = sorted(runs, key=lambda run: tasks.index(run.level))
+    labels = dict.fromkeys(run.label for run in ordered)
     return [_group(label, [run for run in runs if run.label == label]) for label in labels]
 
 
@@ -163,12 +166,18 @@ def worlds(groups: Sequence[Group]) -> list[str]:
 
 
 def drawn(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups that figures show: at most `MOST_DRAWN`, those that ended highest."""
+    """Return the groups that figures show: at most `MOST_DRAWN`, those that ended highest, as many
+    of each task."""
     evaluated = [group for group in groups if group.evaluated]
     if len(groups) <= MOST_DRAWN or not evaluated:
         return list(groups[:MOST_DRAWN])
-    ranked = sorted(evaluated, key=lambda group: -float(iqm(group.finals())))[:MOST_DRAWN]
-    return [group for group in groups if any(group is other for other in ranked)]
+    ranked = [
+        (place, group)
+        for own in levels(evaluated).values()
+        for place, group in enumerate(sorted(own, key=lambda group: -float(iqm(group.finals()))))
+    ]
+    best = [group for _, group in sorted(ranked, key=lambda found: found[0])[:MOST_DRAWN]]
+    return [group for group in groups if any(group is other for other in best)]
 
 
 def _group(label: str, runs: Sequence[LoadedRun]) -> Group:

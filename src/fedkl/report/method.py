@@ -103,8 +103,8 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
         (
             "To target",
             "The first evaluated round in which the curve of the algorithm (the interquartile mean "
-            "over seeds) reaches the target, and the traffic and time up to the end of that round, "
-            "mean over seeds. “Never” means: not within these rounds.",
+            "over seeds) reaches the target, and the traffic and the seconds of training up to the "
+            "end of that round, mean over seeds. “Never” means: not within these rounds.",
         ),
         (
             "MB",
@@ -112,11 +112,11 @@ def method(groups: Sequence[Group]) -> list[tuple[str, str]]:
             "clients (down) and from them (up), mean over rounds and seeds.",
         ),
         (
-            "Seconds",
-            "Wall-clock time of the rounds. It depends on the machine and on what ran beside it.",
+            "Seconds of a run",
+            "Wall-clock time of its rounds. It depends on the machine and on what ran beside it.",
         ),
         (
-            "Seconds of training",
+            "Seconds of training, and to target",
             "The same without compilation: of rounds with an evaluation, and of those without, the "
             "median of all but the first, which compiles, times their number; mean over seeds. "
             "Steps a second are the environment steps of training, divided by that. Evaluations "

@@ -14,7 +14,7 @@ from fedkl.core.text import counted, few
 from fedkl.report.answer import answer, improvements, notes
 from fedkl.report.exports import FILES, write_tables
 from fedkl.report.figures import COEFFICIENT, draw
-from fedkl.report.groups import Group, drawn, grouped, worlds
+from fedkl.report.groups import Group, drawn, grouped, levels, worlds
 from fedkl.report.labels import differing, flat, shown
 from fedkl.report.lines import shades_of
 from fedkl.report.markup import (
@@ -155,13 +155,16 @@ def _shades(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def _title(runs: Sequence[LoadedRun]) -> str:
-    names = list(dict.fromkeys(run.label for run in runs))
-    environments = worlds(grouped(runs))
+    groups = grouped(runs)
+    tasks, environments = list(levels(groups)), worlds(groups)
+    names = list(dict.fromkeys(run.method if len(tasks) > 1 else run.label for run in runs))
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     if len(names) > _MOST_NAMED:
         algorithms = dict.fromkeys(str(run.setting("algorithm", "name")) for run in runs)
         listed = f"{len(names)} groups of runs: {few([*algorithms], _MOST_NAMED)}"
-    return f"{listed} on {few(environments, _MOST_NAMED)}" if environments else listed
+    where = f"{listed} on {few(environments, _MOST_NAMED)}" if environments else listed
+    # Where there are several environments, they say enough.
+    return f"{where}: {few(tasks, _MOST_NAMED)}" if len(tasks) > 1 >= len(environments) else where
 
 
 def _facts(runs: Sequence[LoadedRun]) -> str:
@@ -186,9 +189,10 @@ def _results(
     runs: Sequence[LoadedRun], groups: Sequence[Group], target: float | None, given: bool
 ) -> str:
     shades = _shades(groups)
+    several_tasks = len(levels(groups)) > 1
     rows = [
         [
-            _named(row.label, shades[row.label], row.finished),
+            *_named(group, shades[row.label], row.finished, several_tasks),
             _estimate(row.final),
             str(row.seeds),
             _estimate(row.worst_client),
@@ -201,9 +205,10 @@ def _results(
             number(row.steps_per_second),
             f"{number(row.megabytes_down)} / {number(row.megabytes_up)}",
         ]
-        for row in table(runs, target)
+        for group, row in zip(groups, table(runs, target), strict=True)
     ]
-    header = ["Algorithm", "Final return", "Seeds", "Worst client", "Largest drop", "Best"]
+    header = ["Algorithm", *(["Level"] if several_tasks else []), "Final return", "Seeds"]
+    header += ["Worst client", "Largest drop", "Best"]
     header += ["Rounds to target", "MB to target", "Seconds to target"]
     header += ["Seconds of training", "Steps a second", "MB down / up a round"]
     parts = [html_table(header, rows)]
@@ -222,10 +227,13 @@ def _results(
     return "\n".join(parts)
 
 
-def _named(name: str, colour: str, finished: bool) -> Html:
+def _named(what: Group | LoadedRun, colour: str, finished: bool, several_tasks: bool) -> list[Html]:
+    """Return the cells that say what a row is of; its level has one where there are several."""
+    name = what.method if several_tasks else what.label
     tag = "" if finished else '<span class="tag">unfinished</span>'
     chip = f'<span class="chip" style="background:{themed(colour)}"></span>'
-    return Html(f"{chip}<strong>{html(name)}</strong>{tag}")
+    cell = Html(f"{chip}<strong>{html(name)}</strong>{tag}")
+    return [cell, html(minus(what.level))] if several_tasks else [cell]
 
 
 def _estimate(value: Estimate | None) -> Html:
@@ -264,7 +272,8 @@ def _section(title: str, pictures: Mapping[str, Picture]) -> str:
 
 
 def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> str:
-    shades = _shades(grouped(runs))
+    groups = grouped(runs)
+    shades, several_tasks = _shades(groups), len(levels(groups)) > 1
     rows = []
     for run in runs:
         row = run_row(run, target)
@@ -272,7 +281,7 @@ def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> s
         worst = "" if row.worst_client_id is None else f"client {row.worst_client_id}: "
         rows.append(
             [
-                _named(run.label, shades[run.label], run.finished),
+                *_named(run, shades[run.label], run.finished, several_tasks),
                 str(run.seed),
                 f"{run.rounds[-1]}{planned}",
                 _estimate(row.final),
@@ -285,8 +294,9 @@ def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> s
                 _files(run, directory),
             ]
         )
-    header = ["Algorithm", "Seed", "Rounds", "Final return", "Worst client", "Largest drop", "Best"]
-    return html_table([*header, "Rounds to target", "MB", "Seconds", "Files"], rows)
+    header = ["Algorithm", *(["Level"] if several_tasks else []), "Seed", "Rounds", "Final return"]
+    header += ["Worst client", "Largest drop", "Best", "Rounds to target", "MB", "Seconds", "Files"]
+    return html_table(header, rows)
 
 
 def _files(run: LoadedRun, directory: Path) -> Html:

@@ -24,7 +24,7 @@ from fedkl.training.directory import RunDirectory
 from fedkl.training.initial import read_initial
 from fedkl.training.metrics import MetricsLog
 from fedkl.training.origin import differences, listed, settings_of
-from fedkl.training.records import require_sensible, training_seconds
+from fedkl.training.records import require_sensible, training_seconds, warm_seconds
 
 Warn = Callable[[str], object]
 _LARGEST = 1e150
@@ -147,6 +147,12 @@ class LoadedRun:
     def seconds(self) -> FloatArray:
         """Wall-clock seconds up to the end of each recorded round."""
         return np.nancumsum(self.series("seconds"))
+
+    @property
+    def seconds_so_far(self) -> FloatArray:
+        """Seconds without compilation up to the end of each recorded round; NaN if not known."""
+        seconds = _finite(warm_seconds(self.records))
+        return np.where(np.isfinite(seconds).any(), np.nancumsum(seconds), np.nan)
 
     @property
     def training_seconds(self) -> float | None:

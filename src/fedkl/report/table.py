@@ -47,7 +47,7 @@ class Row:
         rounds_to_target: the first round whose return (the IQM over seeds) reaches the target.
         seeds_reaching: how many of the seeds ever reach it on their own; None without a target.
         megabytes_to_target: communicated until the end of that round.
-        seconds_to_target: wall-clock time until the end of that round.
+        seconds_to_target: seconds until the end of that round, without compilation.
         seconds: wall-clock time of a whole run.
         seconds_training: of that, without compilation (see `training.records.training_seconds`).
         steps_per_second: environment steps of training in a second of those.
@@ -106,6 +106,7 @@ def records(runs: Sequence[LoadedRun], target: float | None = None) -> list[dict
     for group, row in zip(groups, table(runs, target), strict=True):
         config = flat(group.counted[0].config)
         record: dict[str, Any] = {"label": row.label, "algorithm": config["algorithm.name"]}
+        record["level"] = group.level
         record |= {key: config.get(key) for key in keys if key != "algorithm.name"}
         for field in fields(Row)[1:]:
             value = getattr(row, field.name)
@@ -169,7 +170,7 @@ def _row(group: Group, target: float | None) -> Row:
         if target is None
         else sum(first_reaching(v, aim) is not None for v in returns.values),
         megabytes_to_target=_mean_at(group, reached, "megabytes"),
-        seconds_to_target=_mean_at(group, reached, "seconds"),
+        seconds_to_target=_mean_at(group, reached, "seconds_so_far"),
         **spent,
     )
 
@@ -179,10 +180,10 @@ def _worst(clients: ClientReturns) -> int:
 
 
 def _mean_at(group: Group, reached: int | None, quantity: str) -> float | None:
-    """Return the mean over the counted runs of a running total at the end of a round."""
-    if reached is None:
-        return None
+    """Return the mean over the counted runs of a running total at the end of a round, if known."""
     totals = aligned(group.counted, lambda run: getattr(run, quantity))
+    if reached not in totals.rounds:
+        return None
     return float(totals.values[:, totals.rounds == reached].mean())
 
 
@@ -310,7 +311,7 @@ def _footnotes(rows: Sequence[Row], target: float | None, runs: Sequence[LoadedR
         lines.append("Interquartile mean over seeds; brackets: 95 % bootstrap interval over seeds.")
     else:
         lines.append("One seed for each algorithm: no interval.")
-    lines.append("Seconds of training and steps a second: of rounds, without compilation.")
+    lines.append("Seconds and steps a second: of rounds, without compilation.")
     if not all(row.finished for row in rows):
         lines.append("* not finished")
     if (left_out := len(runs) - sum(row.seeds for row in rows)) > 0:

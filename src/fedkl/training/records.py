@@ -49,8 +49,8 @@ def is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
-def training_seconds(records: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the seconds that a run's rounds take once everything is compiled and warm.
+def warm_seconds(records: Iterable[Mapping[str, Any]]) -> list[float | None]:
+    """Return the seconds that each of a run's rounds takes once everything is compiled and warm.
 
     Rounds with and without an evaluation are two kinds. The first round of a kind compiles, so a
     round counts as the median of the others of its kind; if it is the only one, of the other kind.
@@ -59,21 +59,31 @@ def training_seconds(records: Iterable[Mapping[str, Any]]) -> float | None:
         records: of the rounds, in their order.
 
     Returns:
-        The sum over all rounds; None if no kind has two of them.
+        None for a round whose time is not known, and for all if no kind has two of them.
+
+    Example:
+        >>> warm_seconds([{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 2.5}])
+        [2.25, 2.25, 2.25]
+    """
+    times = [(record.get("return_mean") is not None, record.get("seconds")) for record in records]
+    kinds: dict[bool, list[float]] = {}
+    for kind, seconds in times:
+        if seconds is not None:
+            kinds.setdefault(kind, []).append(seconds)
+    usual = {kind: median(found[1:]) for kind, found in kinds.items() if len(found) > 1}
+    other = max(usual.values(), default=None)
+    return [None if seconds is None else usual.get(kind, other) for kind, seconds in times]
+
+
+def training_seconds(records: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return the seconds of a run's rounds without compilation (see `warm_seconds`), if known.
 
     Example:
         >>> training_seconds([{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 2.5}])
         6.75
     """
-    kinds: dict[bool, list[float]] = {}
-    for record in records:
-        if (seconds := record.get("seconds")) is not None:
-            kinds.setdefault(record.get("return_mean") is not None, []).append(seconds)
-    usual = {kind: median(found[1:]) for kind, found in kinds.items() if len(found) > 1}
-    if not usual:
-        return None
-    other = max(usual.values())
-    return sum(len(found) * usual.get(kind, other) for kind, found in kinds.items())
+    known = [seconds for seconds in warm_seconds(records) if seconds is not None]
+    return sum(known) if known else None
 
 
 def _perhaps(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
