@@ -56,6 +56,8 @@ class Hand(NamedTuple):
             personal=None,
             batch=self.batch,
             statistics=None,
+            broadcast_statistics=None,
+            seen=None,
             iteration=jnp.array(0),
             step=jnp.array(0),
             key=jax.random.key(0),
@@ -82,6 +84,8 @@ class Hand(NamedTuple):
             "distance_global": jnp.array(0.0),
             "sample": None,
             "statistics": None,
+            "broadcast_statistics": None,
+            "seen": None,
             "key": jax.random.key(0),
         }
         return RoundResult(**usual | policies)

@@ -272,6 +272,155 @@ def test_the_server_averages_c_a():
     assert algorithm.coefficients() == {"c_a": expected}
 
 
+# Weighted by how much more all clients are there.
+
+WEIGHTED = FedKLAnchored(weighted=True)
+SPREAD = SEEN.std(axis=0)
+ELSEWHERE = SEEN + 50 * SPREAD
+
+
+@pytest.fixture
+def weights(hand, discrete):
+    """What all anchors of an iteration count for, by what all and by what the client have seen."""
+
+    def prepare(everybody, own, broadcast=None, algorithm=WEIGHTED):
+        now = hand.now()._replace(
+            previous_policy=discrete,
+            global_policy=discrete,
+            statistics=everybody,
+            broadcast_statistics=everybody if broadcast is None else broadcast,
+            seen=own,
+        )
+        return jax.jit(lambda a, now: a.prepare(now, KEY).weight)(algorithm, now)
+
+    return prepare
+
+
+def test_a_client_like_all_others_pays_for_no_anchor(weights):
+    found = weights(known(), known())
+    assert found.shape == (BLOCKS, FedKLAnchored().anchors_per_step)
+    assert not found.any()
+
+
+def test_a_client_that_is_nowhere_near_the_others_pays_for_all_anchors(weights):
+    assert (weights(known(), known(ELSEWHERE)) > 0.999).all()
+
+
+def test_a_client_pays_for_the_anchors_in_the_half_that_it_never_sees(weights, drawn):
+    """It sees only where the first feature is below the mean."""
+    found = np.asarray(weights(known(), known(SEEN[SEEN[:, 0] < SEEN[:, 0].mean()]))).ravel()
+    first = rows(drawn(FedKLAnchored(), known()))[:, 0]
+    assert (found[first > 1.5] > 0.99).all()
+    assert found[first < -1].mean() < 0.1
+
+
+def test_while_nobody_else_has_seen_anything_anchors_cost_nothing(weights):
+    nothing = jax.tree.map(jnp.zeros_like, known())
+    assert not weights(known(), known(ELSEWHERE), broadcast=nothing).any()
+
+
+def test_broken_covariances_give_weights(weights):
+    """Of medians, features may all go apart from each other, which no data do; others lie on a
+    line, or never vary."""
+    impossible = Moments(jnp.array(10.0), jnp.zeros(5), jnp.full(5, 10.0), jnp.full(10, -10.0))
+    line = known(np.linspace(-1, 1, 50)[:, None] * np.ones((1, 5), np.float32))
+    constant = known(np.zeros((50, 5), np.float32))
+    for everybody in (impossible, line, constant, known()):
+        for own in (impossible, line, constant, known()):
+            found = weights(everybody, own)
+            assert ((found >= 0) & (found <= 1)).all()
+
+
+@pytest.mark.parametrize("anchors", ["normal", "diagonal", "shared"])
+def test_anchors_of_every_source_have_weights(hand, discrete, anchors):
+    algorithm = FedKLAnchored(weighted=True, anchors=anchors)
+    assert algorithm.needs_covariance == (anchors != "diagonal")
+    everybody, own = (known(x, algorithm.needs_covariance) for x in (SEEN, ELSEWHERE))
+    now = hand.now()._replace(
+        global_policy=discrete,
+        server_state=pool_of(SEEN[:10]) if anchors == "shared" else (),
+        statistics=everybody,
+        broadcast_statistics=everybody,
+        seen=own,
+    )
+    assert (algorithm.prepare(now, KEY).weight > 0.99).all()
+
+
+def test_without_the_setting_nothing_is_weighed(drawn):
+    assert drawn(FedKLAnchored(), known()).weight is None
+
+
+def test_the_penalty_is_the_mean_of_weight_times_kl(hand):
+    """KL is 14 - log 2 in state 3 and 2 - log 2 in state -1 (above)."""
+    states = jnp.tile(jnp.array([[3.0], [-1.0]]), (BLOCKS, 1, 1))
+    weight = jnp.tile(jnp.array([0.25, 0.5]), (BLOCKS, 1))
+    anchors = Anchors(states, hand.broadcast.network(states), weight)
+    at = hand.at(c_a=2.0)._replace(prepared=anchors)
+    expected = 2.0 * (0.25 * (14 - math.log(2)) + 0.5 * (2 - math.log(2))) / 2
+    assert float(WEIGHTED.penalty(at)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_gradient_of_the_weighted_penalty_is_finite_with_singular_moments(hand, discrete):
+    line = known(np.linspace(-1, 1, 50)[:, None] * np.ones((1, 5), np.float32))
+    now = hand.now(c_a=1.0)._replace(
+        previous_policy=discrete,
+        global_policy=discrete,
+        statistics=known(),
+        broadcast_statistics=known(),
+        seen=line,
+    )
+    now = now._replace(prepared=WEIGHTED.prepare(now, KEY))
+
+    def penalty(policy):
+        return WEIGHTED.penalty(now._replace(policy=policy))
+
+    moved = jax.tree.map(lambda x: x + 0.1, discrete)
+    gradients = jax.tree.leaves(jax.grad(penalty)(moved))
+    assert all(jnp.isfinite(g).all() for g in gradients)
+    assert any(jnp.any(g != 0) for g in gradients)
+
+
+def test_clients_side_by_side_weigh_as_they_would_alone(hand, discrete):
+    """The second of three is like all."""
+    own = [known(SEEN + shift * SPREAD) for shift in (1.0, 0.0, 50.0)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *own)
+
+    def weigh(seen):
+        now = hand.now()._replace(
+            global_policy=discrete, statistics=known(), broadcast_statistics=known(), seen=seen
+        )
+        return jnp.mean(WEIGHTED.prepare(now, KEY).weight)
+
+    together = jax.jit(jax.vmap(weigh))(stacked)
+    np.testing.assert_allclose(together, [weigh(x) for x in own], atol=1e-5)
+    assert together[1] == pytest.approx(0, abs=1e-5)
+    assert 0.1 < together[0] < together[2]
+
+
+def one_feature(*x):
+    return of_batch(jnp.array(x)[:, None], jnp.ones(len(x), bool), True)
+
+
+def test_c_a_follows_what_weighted_anchors_measure(settled):
+    """A client like all others measures nothing, however far its policy went."""
+    algorithm, everybody = FedKLAnchored(d_anchor=0.3, weighted=True), one_feature(0.0, 1.0)
+    alike = settled(algorithm, 0.5, 9.0, seen=everybody, broadcast_statistics=everybody)
+    assert alike == pytest.approx(0.25)
+    away = one_feature(100.0, 101.0)
+    different = settled(algorithm, 0.5, 9.0, seen=away, broadcast_statistics=everybody)
+    assert different == pytest.approx(1)
+
+
+def test_c_a_stays_while_nobody_else_has_seen_anything(settled):
+    algorithm = FedKLAnchored(d_anchor=0.3, weighted=True)
+    nothing = jax.tree.map(jnp.zeros_like, one_feature(0.0))
+    for kl in (0.0, 9.0):
+        after = settled(
+            algorithm, 0.5, kl, seen=one_feature(0.0, 1.0), broadcast_statistics=nothing
+        )
+        assert after == pytest.approx(0.5)
+
+
 # Anchors that clients give up.
 
 

@@ -12,7 +12,7 @@ from fedkl.clients.behaviour import Behaviour
 from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.sources import Hosted, lengths_for, recording, trajectories
 from fedkl.core.errors import UserError
-from fedkl.learning.advantage import steps_of
+from fedkl.learning.advantage import following
 from fedkl.learning.policy import Policy
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.episodes import Columns
@@ -177,15 +177,16 @@ def test_a_true_end_is_never_bootstrapped_and_a_cut_is(hosted, acts):
     """With a critic that says 1 everywhere and 5 where the data end."""
     data = hosted.fill(acts, 11, KEY)
     ones = np.ones(data.reward.shape, np.float32)
-    steps = steps_of(data, data.reward, ones, np.full(3, 5.0, np.float32), np.zeros(()), True)
+    last = np.full(3, 5.0, np.float32)
+    next_value, continues = following(data, ones, last, np.zeros(()), True)
     # Ends are in row 2 of every column; columns of 4, 4 and 3 rows are cut after their last.
-    assert steps.next_value[data.mask].reshape(-1).tolist() == [
+    assert next_value[data.mask].reshape(-1).tolist() == [
         *(1, 1, 1),
         *(1, 1, 1),
         *(0, 0, 0),
         *(5, 5),
     ]
-    assert steps.continues[:, 0].tolist() == [True, True, False, False]
+    assert continues[:, 0].tolist() == [True, True, False, False]
 
 
 def test_the_first_of_few_steps_are_the_first_of_many(hosted, acts):

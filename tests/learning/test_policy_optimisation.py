@@ -66,6 +66,8 @@ def an_iteration(policies, batch, number=0, learner=FREE, **coefficients):
         personal=None,
         batch=batch,
         statistics=None,
+        broadcast_statistics=None,
+        seen=None,
         iteration=jnp.array(number),
         step=jnp.array(0),
         key=KEY,

@@ -61,6 +61,10 @@ class RoundResult(NamedTuple):
     """Some of the last iteration's observations, if the algorithm asks for them."""
     statistics: Moments | None
     """The statistics that observations are standardised with now."""
+    broadcast_statistics: Moments | None
+    """The same as they were at the start of the round, without anything of it."""
+    seen: Moments | None
+    """Moments of this round's observations alone."""
     key: PRNGKeyArray
     """For the algorithm's own use."""
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from fedkl.algorithms.base import Algorithm, RoundResult, register_algorithm
 from fedkl.core.errors import UserError
@@ -18,7 +18,7 @@ from fedkl.learning.penalty import Coefficient, check_bounds, towards_target
 from fedkl.learning.policy import Policy
 from fedkl.learning.policy_optimisation import HookInput
 from fedkl.learning.settings import ALL, FEDERATED, LearnerSettings, Sharing
-from fedkl.learning.statistics import Moments, correlation, standardise
+from fedkl.learning.statistics import Moments, correlation, excess, standardise
 
 BLOCKS = 64
 """Of anchors in an iteration; its gradient steps take turns with them."""
@@ -42,6 +42,8 @@ class Anchors(NamedTuple):
 
     states: Float[Array, "b a o"]
     broadcast: Float[Array, "b a n"]
+    weight: Float[Array, "b a"] | None = None
+    """What each counts for; None: 1."""
 
 
 @register_algorithm
@@ -53,6 +55,9 @@ class FedKLAnchored(Algorithm):
     Anchors are drawn anew in each iteration from a normal distribution with the mean and the
     covariance of all observations, which clients merge as they merge means and deviations. KL
     itself, not its root: the root's gradient does not fade near pi^t, and holds a policy there.
+
+    Weighted anchors count by max(0, 1 - p_own(s) / p_all(s)): not at all where the client is as
+    often as all together, so that clients that are alike pay nothing.
     """
 
     name: ClassVar[str] = "fedkl-anchored"
@@ -69,13 +74,18 @@ class FedKLAnchored(Algorithm):
         static=True,
     )
     anchors_per_step: int = setting(32, "anchors in a gradient step", low=1, static=True)
+    weighted: bool = setting(
+        False,
+        "an anchor counts by how much more all clients visit it than the client itself does",
+        static=True,
+    )
 
     def __check_init__(self) -> None:
         check_bounds("algorithm.c_a_bounds", self.c_a_bounds)
 
     @property
     def needs_covariance(self) -> bool:
-        return self.anchors == "normal"
+        return self.anchors == "normal" or (self.weighted and self.anchors == "shared")
 
     @property
     def observations_sent(self) -> int:
@@ -115,19 +125,36 @@ class FedKLAnchored(Algorithm):
         def blocks(x: Array) -> Array:
             return x.reshape(BLOCKS, size, -1)
 
-        return Anchors(blocks(states), blocks(outputs))
+        weight = self._weight(now, states)
+        each = None if weight is None else weight.reshape(BLOCKS, size)
+        return Anchors(blocks(states), blocks(outputs), each)
 
     def penalty(self, at: HookInput) -> Float[Array, ""]:
         anchors: Anchors = jax.tree.map(lambda x: x[at.step % BLOCKS], at.prepared)
         there = at.global_policy.distribution(anchors.broadcast)
-        return at.coefficients["c_a"] * jnp.mean(there.kl(at.policy(anchors.states)))
+        divergence = there.kl(at.policy(anchors.states))
+        return at.coefficients["c_a"] * jnp.mean(_weighted(divergence, anchors.weight))
 
     def adapt_after_round(self, result: RoundResult) -> dict[str, Float[Array, ""]]:
         clip, c_a = result.learner.observation_clip, result.coefficients["c_a"]
         states = self._draw(result.server_state, result.statistics, clip, MEASURED_ON, result.key)
-        measured = jnp.mean(result.global_policy(states).kl(result.policy(states)))
+        divergence = result.global_policy(states).kl(result.policy(states))
+        measured = jnp.mean(_weighted(divergence, self._weight(result, states)))
         after = towards_target(c_a, measured, self.d_anchor, self.c_a_bounds)
+        if self.weighted:
+            after = jnp.where(_known(result.broadcast_statistics), after, c_a)
         return result.coefficients | {"c_a": after}
+
+    def _weight(
+        self, where: HookInput | RoundResult, states: Float[Array, "a o"]
+    ) -> Float[Array, " a"] | None:
+        """Return what each anchor counts for; 0 while nobody but the client has seen anything."""
+        if not self.weighted:
+            return None
+        assert where.statistics is not None
+        assert where.seen is not None
+        more = excess(where.statistics, where.seen, states)
+        return jnp.where(_known(where.broadcast_statistics), more, 0.0)
 
     def _draw(
         self, shared: Any, known: Moments | None, clip: Scalar, number: int, key: PRNGKeyArray
@@ -162,3 +189,13 @@ class FedKLAnchored(Algorithm):
             return shared
         states = np.concatenate([*messages, shared.states])[:POOL]
         return AnchorPool(states, np.minimum(shared.filled + GIVEN_UP * len(messages), POOL))
+
+
+def _weighted(divergence: Float[Array, " a"], weight: Float[Array, " a"] | None) -> Array:
+    return divergence if weight is None else weight * divergence
+
+
+def _known(moments: Moments | None) -> Bool[Array, ""]:
+    """Return True if there is a distribution to draw anchors from."""
+    assert moments is not None
+    return jnp.asarray(moments.count > 1)

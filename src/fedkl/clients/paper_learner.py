@@ -137,6 +137,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         coefficients: dict[str, Float[Array, ""]],
         previous: Policy,
         batch: PolicyBatch,
+        known: Moments | None,
         seen: Moments | None,
         index: Int[Array, ""],
         key: PRNGKeyArray,
@@ -148,7 +149,8 @@ class PolicyOptimisation(LearnerSettings, Learner):
             coefficients: as the iteration before left them.
             previous: pi_{i-1}, which collected the batch.
             batch: of the iteration.
-            seen: the statistics that observations were standardised with.
+            known: the statistics that observations were standardised with.
+            seen: moments of the iteration's observations.
             index: i - 1.
             key: of the iteration's policy.
         """
@@ -166,7 +168,9 @@ class PolicyOptimisation(LearnerSettings, Learner):
             global_actions=broadcast.distribution(batch.broadcast),
             personal=start.client.personal,
             batch=batch,
-            statistics=seen,
+            statistics=known,
+            broadcast_statistics=observation_stats(start.model, start.client),
+            seen=seen,
             iteration=index,
             step=index * gradient_steps(self, batch),
             key=key,
@@ -189,16 +193,16 @@ class PolicyOptimisation(LearnerSettings, Learner):
         algorithm = task.algorithm
         _, key, _ = iteration_keys(start.key, index)
         previous, broadcast = carry.policy, policy_of(start.model, start.client)
-        seen = iteration_stats(self, start, carry)
-        observations = _add(carry.observations, cleaned.observation, data.mask)
-        rewards = _add(carry.rewards, cleaned.reward, data.mask)
-        known = merged(_reward_stats(start), rewards)
-        reward = statistics.rescale(known, cleaned.reward, self.reward_clip)
+        known = iteration_stats(self, start, carry)
+        seen = _moments(carry.observations, cleaned.observation, data.mask)
+        rewards = merged(carry.rewards, _moments(carry.rewards, cleaned.reward, data.mask))
+        paid = merged(_reward_stats(start), rewards)
+        reward = statistics.rescale(paid, cleaned.reward, self.reward_clip)
         batch, critic_batch, value = batches(
-            self, task.critic, previous, broadcast, carry.critic, seen, data, reward
+            self, task.critic, previous, broadcast, carry.critic, known, data, reward
         )
         steps, number = gradient_steps(self, batch), algorithm.observations_sent
-        now = self.hook_input(start, carry.coefficients, previous, batch, seen, index, key)
+        now = self.hook_input(start, carry.coefficients, previous, batch, known, seen, index, key)
         hook_key, sample_key = jax.random.split(jax.random.fold_in(key, NOT_A_STEP))
         now = now._replace(prepared=algorithm.prepare(now, hook_key))
 
@@ -223,7 +227,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
         after = counts._replace(
             iterations=carry.iterations + 1,
             step_size_sum=carry.step_size_sum + jnp.where(guarded, 0.0, step_sizes),
-            observations=observations,
+            observations=merged(carry.observations, seen),
             rewards=rewards,
             replay=None if carry.replay is None else critic_batch,
             sample=drawn(number, cleaned.observation, data.mask, sample_key) if number else None,
@@ -305,6 +309,8 @@ class PolicyOptimisation(LearnerSettings, Learner):
             distance_global=metrics["distance_global"][last],
             sample=end.sample,
             statistics=iteration_stats(self, start, end),
+            broadcast_statistics=observation_stats(model, client),
+            seen=end.observations,
             # No iteration has this number.
             key=jax.random.fold_in(key, self.iterations),
         )
@@ -379,8 +385,8 @@ def _adapt(task: Task, at: HookInput, measured: Measured) -> dict[str, Float[Arr
     return task.algorithm.adapt(at._replace(coefficients=at.coefficients | {"c2": c2}), measured)
 
 
-def _add(moments: Moments | None, x: Array, mask: Array) -> Moments | None:
-    if moments is None:
+def _moments(like: Moments | None, x: Array, mask: Array) -> Moments | None:
+    """The moments of a batch, if such moments are kept."""
+    if like is None:
         return None
-    new = statistics.of_batch(x, mask, products=moments.products is not None)
-    return statistics.merge(moments, new)
+    return statistics.of_batch(x, mask, products=like.products is not None)

@@ -79,6 +79,10 @@ class HookInput(NamedTuple):
     """The states, what was done there and what came of it; `weight` is 0 for padding."""
     statistics: Moments | None
     """The statistics that observations were standardised with."""
+    broadcast_statistics: Moments | None
+    """The same as they were at the start of the round, without anything of it."""
+    seen: Moments | None
+    """Moments of this iteration's observations alone."""
     iteration: Int[Array, ""]
     """Of the round, from 0."""
     step: Int[Array, ""]

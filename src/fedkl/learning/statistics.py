@@ -17,6 +17,8 @@ from jaxtyping import Bool, Float, Shaped
 from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning.products import sum_of_products
 
+NARROWEST = 1e-3
+"""The least variance of a density in any direction, beside 1 of a feature that varies."""
 BROKEN = 0.2
 """Largest share of a batch that may be outliers; what is more common is how things are."""
 
@@ -173,6 +175,41 @@ def correlation(moments: Moments) -> Float[Array, "o o"]:
     i, j = pairs(spread.shape[0])
     between = moments.products / count / (spread[i] * spread[j])
     return result.at[i, j].set(between).at[j, i].set(between)
+
+
+def excess(together: Moments, own: Moments, x: Float[Array, "*b o"]) -> Float[Array, "*b"]:
+    """How much more all clients together visit states than one of them does, from 0 to 1.
+
+    max(0, 1 - p_own(x) / p_all(x)), both normal densities: 0 where the client is at least as often,
+    nearly 1 where it never is. Its mean over states of all is the total variation between the two.
+
+    Args:
+        together: of all clients.
+        own: of the one.
+        x: states, standardised by `together`.
+    """
+    spread = deviation(together)
+    centre = jnp.asarray((own.mean - together.mean) / spread)
+    scale = deviation(own) / spread
+    own_density = _log_density(centre, correlation(own) * jnp.outer(scale, scale), x)
+    density = _log_density(jnp.zeros_like(centre), correlation(together), x)
+    # In this form neither an overflow nor what underflows gives anything but a number.
+    return -jnp.expm1(jnp.minimum(own_density - density, 0.0))
+
+
+def _log_density(
+    mean: Float[Array, " o"], covariance: Float[Array, "o o"], x: Float[Array, "*b o"]
+) -> Float[Array, "*b"]:
+    """Of a normal distribution, but for a constant; never narrower than NARROWEST.
+
+    By eigenvalues, for which a covariance may be singular, or (of medians) none at all.
+    """
+    scale = jnp.sqrt(jnp.maximum(jnp.diag(covariance), NARROWEST))
+    values, vectors = jnp.linalg.eigh(covariance / jnp.outer(scale, scale))
+    variances = jnp.maximum(values, NARROWEST)
+    away = ((x - mean) / scale) @ vectors
+    volume = jnp.sum(jnp.log(scale)) + jnp.sum(jnp.log(variances)) / 2
+    return -jnp.sum(away**2 / variances, axis=-1) / 2 - volume
 
 
 def standardise(moments: Moments | None, x: Float[Array, "*d"], clip: Scalar) -> Float[Array, "*d"]:

@@ -193,8 +193,10 @@ def _begun(config: Config, learner: PolicyOptimisation, start: Start) -> HookInp
     """The start of a client's first iteration, on random samples."""
     model, client, key = start
     policy = policy_of(model, client)
-    batch, seen = _batch(config.task, policy, key), observation_stats(model, client)
-    return learner.hook_input(start, client.coefficients, policy, batch, seen, jnp.int32(0), key)
+    batch, known = _batch(config.task, policy, key), observation_stats(model, client)
+    coefficients, first = client.coefficients, jnp.int32(0)
+    # Nothing has been seen yet; `known` has the shape of what would have been.
+    return learner.hook_input(start, coefficients, policy, batch, known, known, first, key)
 
 
 def _batch(task: Task, policy: Policy, key: PRNGKeyArray) -> PolicyBatch:
