@@ -162,7 +162,7 @@ class FedKLAnchored(Algorithm):
         """Draw anchors, standardised like observations."""
         assert known is not None
         if self.anchors == "shared":
-            # While nobody has given up anything, the one anchor is an observation of zeros.
+            # While no client has given up any, the one anchor is an observation of zeros.
             filled = jnp.maximum(shared.filled, 1)
             drawn = shared.states[jax.random.randint(key, (number,), 0, filled)]
             return standardise(known, drawn, clip)

@@ -46,7 +46,7 @@ class Scaffold(Algorithm):
         return jax.tree.map(jnp.zeros_like, policy)
 
     def gradient(self, gradient: P, at: HookInput) -> P:
-        # What is personal has no control variate: it is nobody else's business.
+        # What is personal has no control variate: it is this client's alone.
         return jax.tree.map(
             lambda g, c, own: g if c is None else g + c - own,
             gradient,

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def resume_comparison(path: Path, place: Place | None) -> None:
-    """Resume a comparison, and show what it came to."""
+    """Resume a comparison, and show its result."""
     from fedkl.report.pictures import require_matplotlib
 
     require_matplotlib()

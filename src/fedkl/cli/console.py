@@ -29,7 +29,7 @@ out = Console(markup=False)
 err = Console(markup=False)
 """Warnings and errors."""
 talk = out
-"""News of what goes on meanwhile: stdout, or stderr where a machine reads stdout."""
+"""News of what happens meanwhile: stdout, or stderr where a machine reads stdout."""
 
 
 def open_streams() -> None:
@@ -55,7 +55,7 @@ def say(message: str) -> None:
 
 
 def log(message: str) -> None:
-    """Print a line on stderr with the time, for what goes on for days."""
+    """Print a line on stderr with the time, for what runs for days."""
     say(f"{utc(time.time())} {message}")
 
 

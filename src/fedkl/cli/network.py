@@ -30,7 +30,7 @@ from fedkl.training.directory import RunDirectory
 
 
 class Watched:
-    """The display of what goes on: lines on stderr, and, on a terminal, a word beside the bar."""
+    """The display of what happens: lines on stderr, and, on a terminal, a word beside the bar."""
 
     def __init__(self) -> None:
         self.screen = Screen(console.log, self._status)

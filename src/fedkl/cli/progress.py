@@ -67,12 +67,12 @@ def say_stalled(runs: Sequence[Path]) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line about what goes on."""
+    """Print a line about what happens."""
     console.talk.print(line, soft_wrap=True)
 
 
 def conclude(run: RunDirectory, moved: bool = True) -> None:
-    """Print what a run came to.
+    """Print the result of a run.
 
     Args:
         run: its directory.

@@ -102,7 +102,7 @@ class CriticState(NamedTuple):
 
 
 class ClientState(eqx.Module):
-    """A client's memory between the rounds it takes part in; nobody else sees it."""
+    """A client's memory between the rounds it takes part in; it never leaves the client."""
 
     coefficients: dict[str, Float[Array, ""]]
     """c2 and whatever the algorithm adapts (c1 for FedKL)."""

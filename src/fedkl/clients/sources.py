@@ -264,7 +264,7 @@ def trajectories(
     """Stack trajectories of some agents by agent.
 
     Args:
-        parts: what came of the jobs.
+        parts: the results of the jobs.
         agents: which of them.
         rows: how long the columns are to be; what is added counts for nothing.
         truncates: whether the world's simulator may cut episodes off by itself. What JAX compiles

@@ -30,7 +30,7 @@ class Job(NamedTuple):
     since: int = 0
     """The round in which the server last accepted an update of this client; 0: never yet. A client
     on its own disk may be ahead of a server that was resumed from an older checkpoint, or not yet
-    have heard that its update was accepted: it goes on from its state of this round."""
+    have heard that its update was accepted: it resumes from its state of this round."""
     model: Model | None = None
     """The model that this client starts from, if not that of all others (its region's model)."""
     round: int = 0
@@ -41,7 +41,7 @@ class Report(TypedDict, total=False):
     """An engine's report of the work done so far."""
 
     simulators_replaced: int
-    """Processes that died, hung or came to harm."""
+    """Processes that died, hung or failed."""
     actors_replaced: int
     """Actors of a cluster that died, hung or were on a machine that was lost."""
     traffic_received: int
@@ -55,7 +55,7 @@ class Failure(NamedTuple):
 
     reason: str
     again: bool = True
-    """True if it may help to ask again in the same round; not if nobody is there."""
+    """True if it may help to ask again in the same round; not if the client is not there."""
     lost: bool = False
     """True if it was lost on the way, there or back: the very same can be asked again."""
 
@@ -130,7 +130,7 @@ class Rows:
         return self._own.get(client, self._first)
 
     def own_of(self, job: Job) -> ClientState:
-        """The state that a job's client goes on from.
+        """The state that a job's client starts from.
 
         Raises:
             UserError: the client has a state somewhere else.

@@ -66,7 +66,7 @@ class InProcess(Rows):
         done = side_by_side(do, parts)
         for (_, part), answers in zip(parts, done, strict=True):
             for job, (answer, after) in zip(part, answers, strict=True):
-                # Only what somebody looks at becomes pending.
+                # Only an answer that is asked for becomes pending.
                 yield job.client, self.propose(job.client, after, answer)
 
     def report(self) -> Report:

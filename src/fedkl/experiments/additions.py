@@ -32,7 +32,7 @@ def open_plan(kind: type[P], path: Path, warn: Warn) -> P:
     Args:
         kind: of plan.
         path: the directory.
-        warn: is told of what need not stop anybody.
+        warn: is notified of what need not stop it.
 
     Raises:
         UserError: there is no such plan, or its runs are not those that it says.
@@ -144,7 +144,7 @@ def changed(config: Config, seed: int, rounds: int | None) -> Config:
 def require_known_code(
     path: Path, settings: Iterable[str], plugins: Iterable[str], levels: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Require consent to the code that a directory's plan names: it may be somebody else's.
+    """Require consent to the code that a directory's plan names: it may be another user's.
 
     Args:
         path: the directory.
@@ -153,7 +153,7 @@ def require_known_code(
         levels: settings that are varied.
 
     Raises:
-        UserError: nobody has agreed to it.
+        UserError: there is no consent to it.
     """
     for level in (*levels, {}):
         mapping: dict[str, Any] = {}

@@ -63,8 +63,8 @@ def compare(
         plugins: Python files with algorithms, worlds or links of your own.
         jobs: runs at a time, each in a process of its own; None: 1.
         add: add all of this to the comparison that is there. What it has is not trained again, and
-            what is left out is as it was; with nothing new, what was stopped goes on.
-        callbacks: makes the callbacks of a run, given its directory; they are told in this process.
+            what is left out is as it was; with nothing new, what was stopped is resumed.
+        callbacks: makes the callbacks of a run, given its directory, called in this process.
         progress: show how far it is, and how long it takes.
 
     Returns:
@@ -131,7 +131,7 @@ def tune(
         plugins: Python files with algorithms, worlds or links of your own.
         jobs: runs at a time, each in a process of its own; None: 1.
         add: add seeds, candidates or rounds to the tuning that is there.
-        callbacks: makes the callbacks of a run, given its directory; they are told in this process.
+        callbacks: makes the callbacks of a run, given its directory, called in this process.
         progress: show how far it is, and how long it takes.
 
     Returns:

@@ -45,7 +45,7 @@ def begin(path: Path, request: TuningRequest, more: bool, warn: Warn) -> tuple[T
         path: its directory.
         request: what is asked for.
         more: True to add to a tuning that is there.
-        warn: is told of what need not stop anybody.
+        warn: is notified of what need not stop it.
 
     Returns:
         Its plan, and how many runs were made.

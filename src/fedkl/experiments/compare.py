@@ -135,7 +135,7 @@ def add(
         path: its directory.
         before: its plan (`additions.open_plan`).
         more: what it is to have as well; what is empty is as it was.
-        warn: is told of what need not stop anybody.
+        warn: is notified of what need not stop it.
 
     Returns:
         The plan that it has now; the one before if there is nothing to add.
@@ -207,7 +207,7 @@ def begin(
         seeds: which, given those that are there.
         vary: the axes of what is varied.
         more: True to add to a comparison that is there.
-        warn: is told of what need not stop anybody.
+        warn: is notified of what need not stop it.
         start: lets each of its configs start from a policy; None: from a new one, or of what is
             added, from where the others started.
 

@@ -39,7 +39,7 @@ def follow(
         place: where they are trained; None: in processes here.
         console: where to show it; None: nowhere.
         rounds: of all runs together; None: as many as their configs say.
-        callbacks: makes what is told of a run's rounds as it trains.
+        callbacks: makes what is notified of a run's rounds as it trains.
     """
     done = workers.RoundCounter(runs)
     done()

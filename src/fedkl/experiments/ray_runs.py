@@ -103,7 +103,7 @@ def rounds(order: Order, state: RemoteState, cpus: int) -> Iterator[RemoteRound 
 
     Args:
         order: what to train.
-        state: what to go on from.
+        state: what to resume from.
         cpus: how many the worker has.
     """
     take_cores(cpus)
@@ -157,7 +157,7 @@ class OnCluster:
         order: what is trained.
         config: the same, checked.
         cpus: how many a worker takes.
-        log: is told of workers that are lost.
+        log: is notified of workers that are lost.
         stop: ends the waiting for a round when it is set.
         """
         self.config = config
@@ -183,7 +183,7 @@ class OnCluster:
         self._held = self._held._replace(arrays=self._held.arrays | {"empty_rounds": none})
 
     def save(self) -> Snapshot:
-        """All that is needed to go on; call `saved` when it is safe."""
+        """All that is needed to resume; call `saved` when it is safe."""
         return Snapshot(self._held.arrays, self._held.rows, frozenset(self._changed))
 
     def saved(self, oldest: int) -> None:
@@ -258,7 +258,7 @@ class OnCluster:
             ray.cancel(coming, force=True)
 
     def _take(self, round: RemoteRound) -> None:
-        # Copies, because what came lies in memory that others need again.
+        # Copies, because what arrived lies in memory that others need again.
         own = {name: np.array(array) for name, array in round.arrays.items()}
         rows = {c: {n: np.array(x) for n, x in row.items()} for c, row in round.rows.items()}
         self._held = RemoteState(own, self._held.rows | rows)
@@ -278,7 +278,7 @@ class RemoteRun:
             UserError: its log cannot be written.
         """
         self._run = RunDirectory.open(run)
-        # Here, because nobody hears of what goes wrong at the beginning of a thread.
+        # Here, because an error at the beginning of a thread is lost.
         self._log = open_log(run)
         self._until = until
         self._cpus = cpus
@@ -289,7 +289,7 @@ class RemoteRun:
         self._thread.start()
 
     def poll(self) -> int | None:
-        """Its exit code, as of a process; None while the run goes on."""
+        """Its exit code, as of a process; None while the run trains."""
         return None if self._thread.is_alive() else self._code
 
     def terminate(self) -> None:
@@ -318,7 +318,7 @@ class RemoteRun:
             except StalledError as error:
                 print(f"fedkl: {error}", file=log)
                 self._code = STALLED
-            except BaseException as error:  # of a thread nobody would see it otherwise
+            except BaseException as error:  # of a thread it would be lost otherwise
                 traceback.print_exc(file=log)
                 # JAX prints notices below a traceback, and Ray's errors are one.
                 print(one_line(getattr(error, "cause", None) or error), file=log)

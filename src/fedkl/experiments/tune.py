@@ -90,7 +90,7 @@ class TuningPlan(RunsPlan):
         return files
 
     def values(self) -> dict[str, Any]:
-        """Return what is written to the file: without what nobody has asked for."""
+        """Return what is written to the file: without what was not asked for."""
         return {name: x for name, x in super().values().items() if x or name != "digits"}
 
     @classmethod
@@ -155,7 +155,7 @@ _LAST = 3
 
 
 class Rung(NamedTuple):
-    """The candidates that came to a round."""
+    """The candidates that reached a round."""
 
     round: int
     scores: dict[int, tuple[float, ...]]
@@ -190,7 +190,7 @@ def run_remaining(path: Path, plan: TuningPlan, train: workers.Trainer) -> list[
         train: trains them, `plan.jobs` at a time where they are processes here.
 
     Returns:
-        Every rung, the last one with those that came to the end.
+        Every rung, the last one with those that reached the end.
 
     Raises:
         UserError: a run could not be trained as far as it should; the others of its rung were.
@@ -263,7 +263,7 @@ BEST = "best.toml"
 
 
 class Tried(NamedTuple):
-    """A candidate, and what it came to."""
+    """A candidate and its result."""
 
     number: int
     settings: Candidate
@@ -296,7 +296,7 @@ def tried(path: Path, plan: TuningPlan, rungs: Sequence[Rung]) -> list[Tried]:
 def winner_of(
     plan: TuningPlan, rungs: Sequence[Rung], all_of_them: Sequence[Tried]
 ) -> Tried | None:
-    """The best candidate that came to the end; None if none of those has a score."""
+    """The best candidate that reached the end; None if none of those has a score."""
     winner = all_of_them[best(rungs[-1])[0]]
     return winner if math.isfinite(winner.means[plan.rungs[-1]]) else None
 
@@ -337,7 +337,7 @@ def write_tried(
     """Write tuning.json, and return the winner.
 
     Raises:
-        UserError: there is none, because no candidate that came to the end has a score.
+        UserError: there is none, because no candidate that reached the end has a score.
     """
     write_atomically(path / TRIED, tried_file(plan, rungs, all_of_them))
     if (winner := winner_of(plan, rungs, all_of_them)) is None:

@@ -44,7 +44,7 @@ class Worker(Protocol):
     """Trains a run; a process is one."""
 
     def poll(self) -> int | None:
-        """Its exit code, as of a process; None while the run goes on."""
+        """Its exit code, as of a process; None while the run trains."""
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -57,15 +57,15 @@ class Place(Protocol):
     """A place where runs are trained."""
 
     def at_once(self, runs: int) -> int:
-        """Return the number of runs that go on at a time."""
+        """Return the number of runs that train at a time."""
 
     def start(self, run: Path, slot: int, slots: int, until: int | None) -> Worker:
         """Resume a run.
 
         Args:
             run: its directory.
-            slot: its place among those that go on at a time, from 0.
-            slots: how many go on at a time.
+            slot: its place among those that train at a time, from 0.
+            slots: how many train at a time.
             until: the round after which to stop; None: the last one.
         """
 
@@ -176,7 +176,7 @@ class RoundCounter:
 
 
 class Watch(Protocol):
-    """Is told which runs go on."""
+    """Is notified of the runs that train."""
 
     def start(self, run: Path) -> None:
         """A run is about to be trained."""
@@ -186,7 +186,7 @@ class Watch(Protocol):
 
 
 class _Watched:
-    """A worker of which somebody is told when it ends."""
+    """A worker that notifies when it ends."""
 
     def __init__(self, worker: Worker, end: Callable[[], None]) -> None:
         self._worker = worker
@@ -205,7 +205,7 @@ class _Watched:
 
 
 class _WatchedPlace(NamedTuple):
-    """A place of which somebody is told which runs it trains."""
+    """A place that notifies of the runs it trains."""
 
     place: Place
     watch: Watch
@@ -220,16 +220,16 @@ class _WatchedPlace(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """Trains what is left of runs: where, and who is told."""
+    """Trains what is left of runs: where, and what is notified."""
 
     show: Callable[[str], None]
-    """Is told in a line of every run that starts or ends."""
+    """Is called with a line about every run that starts or ends."""
     tick: Callable[[], None]
-    """Is called a few times a second while runs go on."""
+    """Is called a few times a second while runs train."""
     place: Place | None = None
     """None: in processes here."""
     watch: Watch | None = None
-    """Is told which runs go on; None: nobody is."""
+    """Is notified of the runs that train; None: nothing is notified."""
 
     def __call__(self, runs: Sequence[Path], jobs: int, until: int | None = None) -> None:
         """As `run_all` does it.
@@ -257,8 +257,8 @@ def run_all(
     Args:
         runs: their directories.
         place: where they are trained.
-        show: is told in a line of every run that starts or ends.
-        tick: is called a few times a second while runs go on.
+        show: is called with a line about every run that starts or ends.
+        tick: is called a few times a second while runs train.
         until: the round after which to stop; None: the last one.
 
     Raises:
@@ -303,7 +303,7 @@ def is_there(run: Path, until: int | None) -> bool:
         planned = directory.config().get("federation", {}).get("rounds", ended)
         if summary.get("stalled") or ended is None or ended >= (until or planned):
             return True
-    # A record whose checkpoint was lost is made again, the same, when the run goes on.
+    # A record whose checkpoint was lost is made again, the same, when the run is resumed.
     return until is not None and directory.metrics.require_rounds() >= until
 
 

@@ -86,7 +86,7 @@ def problem_with_measurement(measurement: Measurement, expected: int) -> str | N
     """Return why a client's answer must not be used, or None if it may.
 
     Args:
-        measurement: as it came.
+        measurement: as it was received.
         expected: features of the shared basis.
     """
     for name, array in measurement._asdict().items():

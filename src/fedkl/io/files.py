@@ -180,7 +180,7 @@ def open_to_write(path: Path, append: bool = False, mode: int = 0o666) -> int:
         OSError: it cannot be written.
         UserError: it is a pipe or the like.
     """
-    # A pipe that nobody reads must not make us wait.
+    # A pipe that no process reads must not make us wait.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags | (os.O_APPEND if append else 0), mode)
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):

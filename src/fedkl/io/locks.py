@@ -47,7 +47,7 @@ class Lock:
         try:
             self._write(last_saved(path.parent))
         except UserError:
-            # A full disk: what was made for the lock goes, and what somebody had written stays.
+            # A full disk: what was made for the lock goes, and what was written there before stays.
             if not os.fstat(descriptor).st_size:
                 path.unlink()
             raise
@@ -78,7 +78,7 @@ class Lock:
         with files.explain_os_errors("write", self._path):
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             files.write_all(self._descriptor, text)
-            # Afterwards, so that nobody who looks at it meanwhile finds it empty.
+            # Afterwards, so that no other process finds it empty meanwhile.
             os.ftruncate(self._descriptor, len(text))
 
 

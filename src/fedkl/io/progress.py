@@ -18,7 +18,7 @@ from fedkl.core.text import digits, printable
 
 COMPILING = "compiling"
 _GAP = "  "
-"""Between what is told of a round."""
+"""Between the parts of a round's line."""
 _LINES = 20
 """Of many runs together, where there is no bar."""
 _QUIET = 30.0
@@ -26,7 +26,7 @@ _QUIET = 30.0
 
 
 class Pace:
-    """The time that the rest takes, by what came after the first: that one was compiled, too."""
+    """The time that the rest takes, by what followed the first: that one was compiled, too."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin to count.

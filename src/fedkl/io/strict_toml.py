@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, Any]:
     """Parse a text.
 
     Raises:
-        ValueError: it is not TOML, or so long, deep or wide that nobody meant it.
+        ValueError: it is not TOML, or so long, deep or wide that it is no config.
     """
     if len(text) > LARGEST:
         raise ValueError(f"it is longer than {LARGEST:,} characters")

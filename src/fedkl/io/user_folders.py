@@ -29,7 +29,7 @@ def usable_cache(wanted: Path | None) -> Path:
     written there.
 
     Args:
-        wanted: is made if it is not there; None: nobody knows one.
+        wanted: is made if it is not there; None: none is known.
     """
     return _usable(wanted, _CACHE, 0o777)
 

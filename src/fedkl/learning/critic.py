@@ -44,7 +44,7 @@ def new_critic(world: AnyWorld, settings: CriticSettings, key: PRNGKeyArray) -> 
 
 
 def inputs(world: AnyWorld, settings: CriticSettings) -> int:
-    """Return the width of a critic's input: the observation, and the time left if it is told."""
+    """Return the width of a critic's input: the observation, and the time left if it sees that."""
     return world.observation_size + settings.sees_time
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DIAGNOSTICS = ("value_loss", "explained_variance", "entropy", "gradient_norm", "clip_fraction")
 
 LARGEST = 1e15
-"""The largest number that is told: one beyond must not cost a client its round."""
+"""The largest number that is logged: one beyond must not cost a client its round."""
 
 
 def diagnose(

@@ -76,7 +76,7 @@ class HookInput(NamedTuple):
     personal: Policy | None
     """The part of the policy that is the client's own, everything else None."""
     batch: PolicyBatch
-    """The states, what was done there and what came of it; `weight` is 0 for padding."""
+    """The states, the actions there and their results; `weight` is 0 for padding."""
     statistics: Moments | None
     """The statistics that observations were standardised with."""
     broadcast_statistics: Moments | None

@@ -1,7 +1,7 @@
 """All randomness: folded from the seed, a purpose, and numbers such as round and client.
 
 No generator state exists, so none can be lost, and nothing depends on the order in which clients
-finish or on whether somebody evaluated in between.
+finish or on whether there was an evaluation in between.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def without_outliers(
     no outlier). Usual is what four fifths of the batch agree on, and whatever is connected to that
     without such a gap: the seldom large readings of a movement that begins fast, say. So outliers,
     however large and many, do not stretch what they are measured by, as they would a deviation.
-    A NaN is none: whoever gives one is to be refused.
+    A NaN is none: a client that gives one is to be refused.
     """
     mask = weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)).astype(bool)
     axes = tuple(range(weights.ndim))

@@ -52,7 +52,7 @@ class Trajectories(NamedTuple):
         return jnp.sum(jnp.where(self.mask, self.reward, 0.0), axis=0)
 
     def mean_return(self) -> Float[Array, ""]:
-        """The mean return of the episodes that came to an end; NaN if none did."""
+        """The mean return of the episodes that ended; NaN if none did."""
         last = self.elapsed()[-1] == self.reward.shape[0] - 1
         over = self.mask & self.ended().at[-1].max(last)
         # All that comes before the last end of a column belongs to an episode that ended.

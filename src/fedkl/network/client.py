@@ -171,7 +171,7 @@ class NetworkClient:
             answer, _ = session.do(request, states.read(request.since))
             return to_arrays(answer)
         new = request.round + 1
-        # A request that was late on its way must not undo what came of a newer one.
+        # A request that was late on its way must not undo the result of a newer one.
         if states.turn(new) > request.turn:
             raise RefusalError("it has trained for a newer request of the same round")
         before = states.read(request.since)

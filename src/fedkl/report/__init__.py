@@ -18,7 +18,7 @@ __all__ = ["load_runs", "print_table", "records", "report", "write_report"]
 
 
 class _Callable(ModuleType):
-    """`fedkl.report` is this package as soon as it is imported, and a function to whoever calls
+    """`fedkl.report` is this package as soon as it is imported, and a function to code that calls
     it."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Path:

@@ -131,7 +131,7 @@ def _line(group: Group, row: Row, bold: dict[str, set[str]]) -> str:
 
 
 def _best(groups: Sequence[Group], values: Callable[[Group], FloatArray]) -> set[str]:
-    """Return the labels of the best algorithm and of those that cannot be told from it."""
+    """Return the labels of the best algorithm and of those that cannot be distinguished from it."""
     found = {g.label: values(g) for g in judged(groups) if g.evaluated}
     found = {label: each for label, each in found.items() if each.size}
     if not found:

@@ -11,7 +11,7 @@ from fedkl.report.markup import Html, collapsed, html_table
 from fedkl.report.statistics import Estimate, difference, probability_of_improvement
 from fedkl.report.table import minus, with_interval
 
-_MOST = 12  # groups of a task: with more nobody reads all pairs
+_MOST = 12  # groups of a task: with more there are too many pairs to read
 
 
 class Pair(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reads what a run left on disk: its settings, its metrics, and whether it came to its end."""
+"""Reads what a run left on disk: its settings, its metrics, and whether it ended."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def load_runs(*directories: Path | str, warn: Warn = warnings.warn) -> list[Load
 
     Args:
         directories: each holds `config.toml` (a run), or runs.
-        warn: is told of a config that is not what the run was made with.
+        warn: is notified of a config that is not what the run was made with.
 
     Returns:
         The runs, each once; those of a comparison in the order of its plan, then by seed.
@@ -324,7 +324,7 @@ def _position(order: Sequence[str], run: LoadedRun) -> int:
 
 def _load_run(path: Path, warn: Warn) -> LoadedRun | None:
     run = RunDirectory(path)
-    # Before the log is read: beside a run that goes on, the log is never behind.
+    # Before the log is read: beside a run that is being trained, the log is never behind.
     done, origin = _newest(run)
     heads: list[str] = []
     records = tuple(_records(run.metrics, done, origin.get("log", ""), heads))

@@ -41,7 +41,7 @@ def next_state(
     updates: Mapping[int, Update],
     refused: Collection[int],
 ) -> Next:
-    """The state after a round, if enough updates came and what they make is sound.
+    """The state after a round, if enough updates were accepted and what they make is sound.
 
     Args:
         config: the run's.

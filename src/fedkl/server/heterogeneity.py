@@ -98,7 +98,7 @@ def measure(
     refused = dict.fromkeys(asked, "it did not answer")
     answers = 0
     for client, answer in engine.run(work, model, jobs, key):
-        if client not in refused:  # nobody has asked it, or it has answered already
+        if client not in refused:  # it was not asked, or it has answered already
             continue
         if isinstance(answer, Failure):
             refused[client] = answer.reason
@@ -110,11 +110,11 @@ def measure(
         found[client] = answer
         del refused[client]
     sent = len(asked) * size_in_bytes(model)
-    came = sum(size_in_bytes(m) for m in found.values())
+    received = sum(size_in_bytes(m) for m in found.values())
     steps = answers * work.trajectories * config.world.horizon
     given = config.selection.client_weights()
     weights = None if given is None else dict(enumerate(given))
-    return Measurements(found, refused, steps, sent + came, weights)
+    return Measurements(found, refused, steps, sent + received, weights)
 
 
 def measure_before_round(
@@ -139,7 +139,7 @@ def measure_before_round(
 
     Returns:
         What was measured, and the state of a selector that knows it of those it asked about, and
-        of nobody else: what is measured for the log changes nothing.
+        of no other client: what is measured for the log changes nothing.
     """
     candidates = config.selection.to_measure(state, t, pool)
     every = config.heterogeneity.every

@@ -111,7 +111,7 @@ class Federation:
 
         Raises:
             StalledError: too many rounds in a row left the model as it was, or all there are.
-            UserError: the first round came to nothing, because the world gives no finite numbers.
+            UserError: the first round failed, because the world gives no finite numbers.
         """
         while self.state.round < self.config.federation.rounds and not self.stalled:
             record = self.run_round()
@@ -292,7 +292,7 @@ class Federation:
         return sorted(np.asarray(jax.random.choice(key, everybody, (number,), False)).tolist())
 
     def save(self) -> Snapshot:
-        """All that is needed to go on; call `saved` when it is safe."""
+        """All that is needed to resume; call `saved` when it is safe."""
         arrays = to_arrays(self.state)
         if self._refusals:
             arrays["refusals"] = refusals.encode(self._refusals)

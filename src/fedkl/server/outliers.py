@@ -3,8 +3,8 @@
 Medians over clients and rounds say what is usual, so that a client that lied decides neither about
 what the others may say, nor about what itself may say in the next round. An answer is an outlier if
 it is far from what is usual in this round *and* from what was usual before: where most clients see
-something new, the world or the model has changed, and nobody is to blame. docs/validation.md says
-how far is far, and what honest clients were measured to do.
+something new, the world or the model has changed, and no client is to blame. docs/validation.md
+says how far is far, and what honest clients were measured to do.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def judge(
 ) -> tuple[dict[int, str], Usual]:
     """Find the outliers among the answers of a round, each of which is possible by itself.
 
-    A round goes on as if outliers had not answered. But if all answers are outliers (of too few to
-    outvote the past), they are remembered: they are believed if the next rounds say the same.
+    A round continues as if outliers had not answered. But if all answers are outliers (of too few
+    to outvote the past), they are remembered: they are believed if the next rounds say the same.
 
     Args:
         answers: by client.

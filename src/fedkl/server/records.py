@@ -210,7 +210,7 @@ def outliers(rows: Sequence[ClientRecord]) -> _Outliers:
 
 def no_move(accepted: Mapping[int, Trained]) -> str | None:
     """Return why no policy moved in a round, if the guard rolled back all that was tried; None if
-    one did, or nobody was accepted.
+    one did, or none was accepted.
 
     What else clients sent was taken, and their steps are shorter in the next round.
     """

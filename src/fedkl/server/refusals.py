@@ -48,7 +48,7 @@ def after_round(
 ) -> dict[int, Refusals]:
     """Return the standing of clients after a round, by who was believed and who was refused.
 
-    A round that left the model as it was puts the blame on nobody.
+    A round that left the model as it was counts against no client.
     """
     after = {client: one for client, one in refusals.items() if client not in kept}
     for client in refused if kept else ():

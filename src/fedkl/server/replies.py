@@ -35,7 +35,7 @@ class Replies(NamedTuple):
     usual: Usual
     """The traits of answers in the last rounds, and in this one."""
     answers: int
-    """All that came, also those that were not accepted."""
+    """All that arrived, also those that were not accepted."""
     bytes_down: int
     bytes_up: int
 
@@ -108,7 +108,7 @@ def collect_updates(
         ]
         coming = engine.run(Train(), model, jobs, key_data_of(shared))
         for client, answer in coming:
-            if client not in waiting:  # nobody has asked it, or it has answered already
+            if client not in waiting:  # it was not asked, or it has answered already
                 continue
             del waiting[client]
             lost = isinstance(answer, Failure) and answer.lost

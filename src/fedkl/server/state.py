@@ -19,7 +19,7 @@ from fedkl.simulators.spaces import Spaces
 
 
 class State(eqx.Module):
-    """Everything the server needs to go on, apart from its config. All leaves are NumPy arrays."""
+    """Everything the server needs to resume, apart from its config. All leaves are NumPy arrays."""
 
     round: Int[AnyArray, ""]
     """Rounds finished."""

@@ -1,4 +1,4 @@
-"""No update reaches the model unchecked: not what a client sent, and not what came of it.
+"""No update reaches the model unchecked: not what a client sent, and not what is made of it.
 
 A client may be broken or hostile. What it sends is compared with what is possible: the shapes that
 the server asked for, how much a client can have trained, how far networks and coefficients may go.
@@ -316,7 +316,7 @@ def _out_of_reach(name: str, known: Arrays, new: Arrays, limits: Limits) -> str 
 def _misreported(trained: Trained, limits: Limits) -> str | None:
     """Return the fault in the metrics, which go to the log and to selectors.
 
-    What an iteration that the guard rolled back measured may be anything, and nobody reads it.
+    What an iteration that the guard rolled back measured may be anything, and is not read.
     """
     update, metrics = trained
     guarded, steps = metrics["guarded"], metrics["steps"].astype(np.float64)
@@ -339,11 +339,11 @@ def _misreported(trained: Trained, limits: Limits) -> str | None:
         return f"metrics.steps add up to {total:.9g}, not to the weight, {weight:.9g}"
     if not 0 <= metrics["step_scale"] <= 1:
         return f"metrics.step_scale is {float(metrics['step_scale']):.6g}, not from 0 to 1"
-    told: Metrics = metrics["coefficients"]
+    reported: Metrics = metrics["coefficients"]
     for name, value in update.model.coefficients.items():
-        if told[name] != value:
+        if reported[name] != value:
             return f"metrics.coefficients.{name} is not the one in the update"
-    return _out_of_bounds("metrics.coefficients", told, limits.coefficients)
+    return _out_of_bounds("metrics.coefficients", reported, limits.coefficients)
 
 
 def _readable(reason: str) -> str:

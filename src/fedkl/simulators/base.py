@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class SimulatorError(Exception):
-    """The simulator came to harm through no fault of its user: a fresh one may do better."""
+    """The simulator failed through no fault of its user: a fresh one may do better."""
 
 
 class EpisodeLostError(UserError):

@@ -82,7 +82,7 @@ class SimulatorProcess:
 
         Raises:
             UserError: the user can mend it.
-            SimulatorError: the simulator came to harm, the process died, or took too long.
+            SimulatorError: the simulator failed, the process died, or took too long.
             RuntimeError: the simulator is defective; with its own traceback.
         """
         # A worker may hang in the middle of a message, when the pipe is full or half read.
@@ -186,7 +186,7 @@ class Workers:
         """Run a job as often as it takes.
 
         What the simulator itself reports so often would happen for ever: from then on the job has
-        other seeds, which follow from its own, so that the run goes on.
+        other seeds, which follow from its own, so that the run continues.
         """
         reason, harms = "", 0
         for _ in range(ATTEMPTS):
@@ -224,7 +224,7 @@ class Workers:
         return worker
 
     def _discard(self, counts: bool) -> None:
-        """End this thread's worker, which came to harm.
+        """End this thread's worker, which failed.
 
         Args:
             counts: whether it is one of those replaced.

@@ -77,8 +77,8 @@ def main(descriptor: str, parent: str) -> None:
         except SimulatorError as error:
             reply = SimulatorReply(None, harm=str(error))
         except Exception as error:
-            if (told := own_code_error(error)) is not None:
-                reply = SimulatorReply(None, mistake=str(told), trace=told.trace)
+            if (own := own_code_error(error)) is not None:
+                reply = SimulatorReply(None, mistake=str(own), trace=own.trace)
             elif isinstance(error, UserError):
                 reply = SimulatorReply(None, mistake=str(error))
             else:

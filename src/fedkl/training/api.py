@@ -42,8 +42,8 @@ def train(
     Args:
         config: what to train, as `fedkl.preset` gives it.
         run: a directory that does not exist or is empty.
-        callbacks: are told of every round.
-        warn: is told of what is wrong and does not stop it.
+        callbacks: are notified of every round.
+        warn: is notified of what is wrong and does not stop it.
         engine: makes what the clients are in; by default this process.
         progress: show the rounds on stderr, as a bar or as lines; None: if that is a terminal.
 
@@ -85,12 +85,12 @@ def resume(
 
     Args:
         run: the run's directory.
-        callbacks: are told of every round from there on.
+        callbacks: are notified of every round from there on.
         until: the round after which to stop; None: the last.
         rounds: so many instead of those that the run was to have; to train longer, also if it is
             finished.
         accept_changes: go on although the run was made with something else, and write that down.
-        trust_plugins: agree to run the plugins of a run that somebody else made, which are code.
+        trust_plugins: agree to run the plugins of a run that another user made, which are code.
         engine: makes what the clients are in; by default this process.
         progress: as of `train`.
 
@@ -99,7 +99,7 @@ def resume(
 
     Raises:
         UserError: it is not a run, its clients are in a network, or another process trains it; it
-            was made with something else, or names plugins that nobody has agreed to run; or it has
+            was made with something else, or names plugins without consent to run them; or it has
             more rounds already.
         StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
     """
@@ -146,8 +146,8 @@ def evaluate(
         best: of the round with the highest mean return, which a run keeps if
             `checkpoint.keep_best` is on, not of the last.
         accept_changes: also if config, plugins or worlds are not those the run was made with.
-        trust_plugins: agree to run the plugins of a run that somebody else made, which are code.
-        warn: is told of what is wrong and does not stop it.
+        trust_plugins: agree to run the plugins of a run that another user made, which are code.
+        warn: is notified of what is wrong and does not stop it.
         engine: makes what the clients are in; by default this process.
 
     Returns:

@@ -124,7 +124,7 @@ def require(plan: RunsPlan, path: Path, warn: Callable[[str], None]) -> None:
     Args:
         plan: of the directory.
         path: the directory.
-        warn: is told of what need not stop anybody.
+        warn: is notified of what need not stop it.
 
     Raises:
         UserError: they do not; the sentence names the run and what differs.
@@ -358,7 +358,7 @@ def _amounts_to(config: Mapping[str, Any], key: str, value: Any) -> bool:
     changed = copy.deepcopy(dict(config))
     try:
         put(changed, key, value)
-        # A plan is somebody's file: what it names is not run, either, before it is agreed to.
+        # A plan may be another user's file: what it names is not run, either, without consent.
         if plugin_consent.unknown(config) or plugin_consent.unknown(changed):
             return False
         return from_mapping(changed).mapping() == from_mapping(config).mapping()

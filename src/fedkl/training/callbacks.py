@@ -18,18 +18,18 @@ from fedkl.training.directory import RunDirectory
 
 
 class Callback:
-    """Is told of a run while it trains; derive from it, and override what you want to hear.
+    """Is notified of a run while it trains; derive from it, and override what you want to hear.
 
     It is called in the process that calls `fedkl.train`, `resume`, `compare` or `tune`. The runs of
     the latter two are trained in processes of their own, whose logs are followed: their callbacks
-    hear of a round shortly after it is over. Each run has callbacks of its own, as several go on at
+    hear of a round shortly after it is over. Each run has callbacks of its own, as several train at
     a time.
 
     What a callback raises ends the training; the round that it was told of is saved by then.
     """
 
     def on_start(self, run: Path, config: Mapping[str, Any]) -> None:
-        """Training begins, or goes on.
+        """Training begins, or resumes.
 
         Args:
             run: the run's directory.
@@ -45,7 +45,7 @@ class Callback:
         """
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
-        """Training is over, or was interrupted; every callback that was started is told.
+        """Training is over, or was interrupted; every callback that was started is notified.
 
         Args:
             summary: `summary.json`; None if the run did not get to its end.
@@ -59,7 +59,7 @@ def notify(
     """Tell callbacks of the training inside the block.
 
     Args:
-        callbacks: who is told.
+        callbacks: which are notified.
         run: the run's directory.
         config: that it is trained with, where config.toml is yet to say so; None: it does.
 

@@ -129,7 +129,7 @@ class Contents(NamedTuple):
 
 
 class FileGoneError(Exception):
-    """A run that goes on has removed the file, because it has newer ones."""
+    """A run that is being trained has removed the file, because it has newer ones."""
 
 
 class DamagedError(Exception):

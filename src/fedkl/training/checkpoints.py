@@ -192,7 +192,7 @@ class Checkpoints:
         self._remove(file for file in checkpoint_files.find(self.directory) if file.round > round)
 
     def drop_useless(self, fits: Callable[[Mapping[str, str]], bool]) -> None:
-        """Remove checkpoints before the newest good one that nobody can go back to.
+        """Remove checkpoints before the newest good one, which cannot be needed again.
 
         Args:
             fits: tells from its origin if a checkpoint that is whole is a good one.
@@ -284,7 +284,7 @@ class Checkpoints:
             files.refuse_link(self.directory)
             # The newest first, so that at no moment a file is without those that it builds on.
             for file in superfluous:
-                # A folder of that name, which is nobody's checkpoint, is left alone.
+                # A folder of that name, which is no checkpoint, is left alone.
                 if file.path.is_symlink() or not file.path.is_dir():
                     file.path.unlink(missing_ok=True)
             files.remove_temporaries(self.directory)
@@ -328,7 +328,7 @@ def _load(
             contents = checkpoint_files.read(at)
             base = _base(at, contents.builds_on)
         except (DamagedError, FileGoneError) as error:
-            # A run that goes on removes what builds on a file before it removes the file.
+            # A run that is being trained removes what builds on a file before it removes the file.
             if isinstance(error, FileGoneError) and not newest.path.exists():
                 raise
             unusable |= set(met)

@@ -149,7 +149,7 @@ class RunDirectory:
                     raise
         except Exception:
             for folder in missing:
-                with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                with contextlib.suppress(OSError):  # another run may be in it by now
                     folder.rmdir()
             raise
 
@@ -259,7 +259,7 @@ class RunDirectory:
         """The round at which the run ended, as its summary says; 0 if it did not, or nobody knows.
 
         Args:
-            warn: is told of a summary that cannot be used.
+            warn: is notified of a summary that cannot be used.
         """
         try:
             summary = self.summary() or {}
@@ -267,7 +267,7 @@ class RunDirectory:
             warn(str(error))
             return 0
         rounds = summary.get("rounds")
-        # One that stalled may have logged a round after its last checkpoint, and is to go on.
+        # One that stalled may have logged a round after its last checkpoint, and is to be resumed.
         return rounds if type(rounds) is int and not summary.get("stalled") else 0
 
     def write_returns(self, round: int, returns: npt.NDArray[Any]) -> Path:

@@ -39,7 +39,7 @@ def evaluate(
         run: its directory.
         episodes: for each client.
         wanted: the video.
-        warn: is told of clients that gave no return.
+        warn: is notified of clients that gave no return.
 
     Returns:
         What `fedkl evaluate --json` prints; the return of a client that gave none is NaN.

@@ -114,7 +114,7 @@ def _carry_out(path: Path, plan: RunsPlan) -> None:
     plan.write(path)
     done = path / f"{ADDING}.{secrets.token_hex(4)}"
     with files.explain_os_errors("clean", path / ADDING):
-        (path / ADDING).rename(done)  # at once, so that nobody finds a part of it
+        (path / ADDING).rename(done)  # at once, so that no process finds a part of it
     shutil.rmtree(done, ignore_errors=True)
 
 
@@ -132,7 +132,7 @@ def _shorter(path: Path, plan: RunsPlan) -> list[tuple[RunDirectory, int]]:
 
 @contextlib.contextmanager
 def _longer_ones_held(path: Path, plan: RunsPlan) -> Iterator[None]:
-    """Hold the runs that a plan makes longer, so that nobody trains them meanwhile."""
+    """Hold the runs that a plan makes longer, so that no process trains them meanwhile."""
     with contextlib.ExitStack() as held:
         for run, _ in _shorter(path, plan):
             held.enter_context(run.lock())

@@ -72,7 +72,7 @@ def config_of(run: RunDirectory, rounds: int | None = None) -> Config:
         rounds: so many instead of those that its config asks for; None: those.
 
     Raises:
-        UserError: the config is wrong, nobody has agreed to its code, or the run has more rounds
+        UserError: the config is wrong, there is no consent to its code, or the run has more rounds
             already.
     """
     config = of_run(run)  # also of one that is made longer: what is wrong is not written again
@@ -111,15 +111,15 @@ def load(
 
     Args:
         run: the run's directory.
-        warn: is told of a damaged checkpoint, and of one that was made by other versions.
+        warn: is notified of a damaged checkpoint, and of one that was made by other versions.
         federation: of the run's config, where there is one already; it is moved on.
         until: as of the last one of this round or an earlier one; None: of any.
-        best: as of the best evaluated round instead, to look at and not to go on from.
+        best: as of the best evaluated round instead, to look at and not to resume from.
         accept: go on although config, plugins or clients' worlds are not those of the checkpoint.
 
     Raises:
-        UserError: a checkpoint was made with something else; or the run names a plugin that nobody
-            has agreed to run.
+        UserError: a checkpoint was made with something else; or the run names a plugin
+            without consent to run it.
     """
     if federation is None:
         federation = Federation(of_run(run))
@@ -194,7 +194,7 @@ def run_remaining(
     Args:
         run: the run's directory.
         watch: is shown the record of each round.
-        warn: is told of a damaged or missing checkpoint, and of one made by other versions.
+        warn: is notified of a damaged or missing checkpoint, and of one made by other versions.
         federation: of the run's config, where there is one already.
         until: the round after which to stop; calling this again resumes as if nothing had stopped.
         accept: resume although config, plugins or clients' worlds are not those of the checkpoint.
@@ -269,7 +269,7 @@ def run_remaining(
                     federation.saved(min([oldest, *run.best.rounds()]))
                     oldest = done
                 watch(record)
-                # A run that stalls ends here as it would if nobody stopped it: with a summary.
+                # A run that stalls ends here as it would if it were not stopped: with a summary.
                 if stop <= done < rounds and not federation.stalled:
                     return federation
         except StalledError:

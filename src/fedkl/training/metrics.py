@@ -173,7 +173,7 @@ class MetricsLog:
         """Drops, all at once, every record whose "round" is above the given one, and a torn line.
 
         Args:
-            round: the round that the run goes on from.
+            round: the round that the run resumes from.
 
         Raises:
             UserError: the log is broken in the middle, or could not be written; it is as it was.

@@ -1,4 +1,4 @@
-"""Checkpoints that should be there and are not: somebody has removed them."""
+"""Checkpoints that should be there and are not: they were removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require_checkpoints(
         logged: how many rounds the log has.
         ended: the round at which the run ended, if it did; it has a checkpoint, too.
         every: so many rounds lie between two, as the config has it.
-        warn: is told of one that is missing.
+        warn: is notified of one that is missing.
         best: the best round up to there is used, and not the checkpoint itself.
 
     Raises:
@@ -40,7 +40,7 @@ def require_checkpoints(
     """
     # The checkpoint of the last round may not have been written yet when the process ended.
     due = max((logged - 1) // every * every, last_saved(run.path) or 0, ended)
-    # Beside a run that goes on, there may be newer ones by now.
+    # Beside a run that is being trained, there may be newer ones by now.
     if due <= max([done, *run.checkpoints.rounds()]):
         return
     if done == 0 and not logged:
@@ -65,7 +65,7 @@ def say_missing_best(run: RunDirectory, done: int, warn: Warn) -> None:
     Args:
         run: the run's directory.
         done: the round of the best checkpoint that is used.
-        warn: is told.
+        warn: is notified.
     """
     until = run.newest()
     records, reached = run.metrics.read(), {}
@@ -86,7 +86,7 @@ def say_lost_best(run: RunDirectory, warn: Warn) -> None:
 
     Args:
         run: the run's directory.
-        warn: is told.
+        warn: is notified.
     """
     try:
         kept = run.best.peek(warn, (), run.newest())

@@ -29,7 +29,7 @@ class Origin:
         params: a checksum of what makes the clients' worlds their own.
         history: who made it: the round from which on, the versions, and the changes that were
             accepted then.
-        log: what the log told then (`metrics.LogLine.content_digest`).
+        log: what the log said then (`metrics.LogLine.content_digest`).
     """
 
     config: dict[str, str]

@@ -115,7 +115,7 @@ def agree(run: str | Path) -> None:
 
 
 def unknown(config: Mapping[str, Any]) -> list[str]:
-    """The code that a config names and that nobody has agreed to, as people are shown it."""
+    """The code that a config names and to which there is no consent, as it is shown."""
     return _unknown(code_of(config))
 
 
@@ -146,7 +146,7 @@ def require_served(run: Path) -> None:
     """Require consent to serve a run as its directory says.
 
     Raises:
-        UnknownCodeError: nobody has agreed to it; the sentence shows what it is.
+        UnknownCodeError: there is no consent to it; the sentence shows what it is.
     """
     if what := _unknown(served_as(run)):
         raise UnknownCodeError(
@@ -159,7 +159,7 @@ def require(config: Mapping[str, Any], run: Path) -> None:
     """Require consent to run the code that a run's config names.
 
     Raises:
-        UnknownCodeError: nobody has agreed to some of it; the sentence shows which.
+        UnknownCodeError: there is no consent to some of it; the sentence shows which.
     """
     if what := unknown(config):
         raise UnknownCodeError(
@@ -169,10 +169,10 @@ def require(config: Mapping[str, Any], run: Path) -> None:
 
 
 def of_run(run: RunDirectory) -> Config:
-    """The config of a run, whose code is run only if somebody has agreed to it.
+    """The config of a run, whose code is run only with consent.
 
     Raises:
-        UserError: nobody has, or the config is wrong.
+        UserError: there is none, or the config is wrong.
     """
     values = run.config()
     require(values, run.path)
@@ -187,7 +187,7 @@ def _trusted() -> set[str]:
     marks: set[str] = set()
     for folder in user_folders.state_folders():
         path = folder / _FILE
-        # Where there is no such file, nobody has agreed to anything.
+        # Where there is no such file, there is no consent to anything.
         absent = contextlib.suppress(FileNotFoundError, NotADirectoryError)
         with files.explain_os_errors("read", path), absent:
             marks |= set(path.read_text(encoding="utf-8", errors="replace").split())

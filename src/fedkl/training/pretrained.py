@@ -41,7 +41,7 @@ def start_from(
         run: the other run's directory.
         round: which of its rounds, of those that it keeps: a number, "best"
             (`checkpoint.keep_best`), or None for the newest.
-        warn: is told of what begins anew although it need not, and of damaged checkpoints.
+        warn: is notified of what begins anew although it need not, and of damaged checkpoints.
 
     Returns:
         The config, for `fedkl.train` and `fedkl.Federation`.
@@ -68,7 +68,7 @@ def read(run: RunDirectory, round: int | str | None, warn: Warn) -> Pretrained:
     Args:
         run: its directory.
         round: which, as `start_from` takes it.
-        warn: is told of damaged checkpoints.
+        warn: is notified of damaged checkpoints.
 
     Raises:
         UserError: there is no such round, or its policy is not whole.

@@ -48,7 +48,7 @@ class Trainable(Protocol):
         """
 
     def save(self) -> Snapshot:
-        """All that is needed to go on; call `saved` when it is safe."""
+        """All that is needed to resume; call `saved` when it is safe."""
 
     def saved(self, oldest: int) -> None:
         """Note that a snapshot of `save` is safe, and `oldest` the oldest round that may be gone
@@ -81,7 +81,7 @@ def restore(
     Args:
         run: the run's directory.
         federation: of the run's config.
-        warn: is told of each checkpoint that cannot be used.
+        warn: is notified of each checkpoint that cannot be used.
         check: is shown the origin and the round of a checkpoint that says one, and raises if it is
             not to be used. It comes before shapes: settings say more than they do.
         until: only one of this round or an earlier one; None: of any.

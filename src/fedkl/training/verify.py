@@ -234,7 +234,7 @@ def _missing(run: RunDirectory, config: Config | None) -> list[str]:
     """Find checkpoints that are gone, as resuming would."""
     said: list[str] = []
     logged = sum(1 for _ in _whole_lines(run))
-    # Without a config nobody knows when one was due, but by the lock and the summary.
+    # Without a config it is not known when one was due, but by the lock and the summary.
     every = config.checkpoint.every if config else max(logged, 1)
     ended = run.ended(lambda _: None)  # a summary that cannot be used is another finding
     done = max(run.checkpoints.rounds(), default=0)

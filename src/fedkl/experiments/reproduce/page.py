@@ -57,7 +57,7 @@ with `fedkl resume runs/NAME`. With `--missing` it trains only what `results/` h
 
 
 class Judged(NamedTuple):
-    """An experiment, what it came to, and how many of its runs there are."""
+    """An experiment, its result, and how many of its runs there are."""
 
     experiment: Experiment
     finding: ExperimentResult | None

@@ -194,7 +194,7 @@ def add(path: Path, plan: ReproductionPlan, warn: additions.Warn) -> int:
     Args:
         path: the directory.
         plan: what it is to be; without settings or jobs it has those that it had.
-        warn: is told of what need not stop anybody.
+        warn: is notified of what need not stop it.
 
     Returns:
         The number of runs that were made.
@@ -246,7 +246,7 @@ def tables_of(runs: Sequence[Run]) -> dict[str, dict[int, list[Row]]]:
 def run_remaining(
     path: Path, plan: ReproductionPlan, train: workers.Trainer
 ) -> dict[str, ExperimentResult]:
-    """Train what is left, and write what came out.
+    """Train what is left, and write the results.
 
     Args:
         path: the directory.
@@ -254,7 +254,7 @@ def run_remaining(
         train: trains them, `plan.jobs` at a time where they are processes here.
 
     Returns:
-        What each experiment came to, by name; nothing if some of its runs are elsewhere.
+        The result of each experiment, by name; nothing if some of its runs are elsewhere.
 
     Raises:
         UserError: a run could not be finished (the others were), nothing was measured, or a file
@@ -269,7 +269,7 @@ def run_remaining(
 
 
 def findings_of(path: Path, plan: ReproductionPlan) -> dict[str, ExperimentResult]:
-    """Return what each experiment came to, by name; nothing if some of its runs are elsewhere."""
+    """Return the result of each experiment, by name; nothing if some of its runs are elsewhere."""
     findings: dict[str, ExperimentResult] = {}
     if plan.known:
         return findings

@@ -39,7 +39,7 @@ def write_theory_report(
         directory: where to write; made if it is missing.
         families: on how many random families the claims are checked.
         seed: of the first family, and of the studies; the same seed gives the same files.
-        show: told in a line what starts.
+        show: is called with a line about what starts.
         sizes: of the studies behind the figures.
 
     Returns:

@@ -59,7 +59,7 @@ class Reducer(eqx.Module):
     ) -> Float[np.ndarray, " p"]:
         """The point that stands for all.
 
-        Rejected clients are missing, so k may be smaller than what `check` was told; it is at
+        Rejected clients are missing, so k may be smaller than what `check` was given; it is at
         least 1, and one point is returned as it is.
 
         Args:

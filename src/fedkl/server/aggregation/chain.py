@@ -114,7 +114,7 @@ class AggregationChain(eqx.Module):
             known = getattr(model, name)
             sent = [getattr(updates[c].model, name) for c in clients]
             if not jax.tree.leaves(known):
-                parts[name] = known  # all of it stays on the clients, or nobody has it
+                parts[name] = known  # all of it stays on the clients, or there is none
             elif kind is Kind.NETWORK:
                 points = _points(sent)
                 own = jax.random.fold_in(key, number) if self._may_draw else key
