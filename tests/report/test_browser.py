@@ -67,6 +67,27 @@ def test_the_page_on_theory_fits_and_asks_for_nothing(browser: Browser, theory: 
     check(browser, theory)
 
 
+WIDER = """
+[...document.querySelectorAll("section > .scroll, figure > .scroll")].filter(
+  (e) => e.clientWidth
+).map((e) => [
+  e.querySelector("table") ? "table" : "figure",
+  e.scrollWidth > e.clientWidth + 1,
+  getComputedStyle(e.nextElementSibling).display !== "none",
+])
+"""
+
+
+@pytest.mark.parametrize("width", [1400, 1200, 400])
+def test_what_is_wider_than_the_screen_says_so_and_results_fit_from_1200_pixels(
+    browser: Browser, report: Path, width: int
+) -> None:
+    found = browser.look(report, width, False, WIDER).answer
+    assert all(wider == said for _, wider, said in found)
+    assert found[0] == ["table", width == 400, width == 400]
+    assert any(wider for kind, wider, _ in found if kind == "figure") == (width == 400)
+
+
 POINT = """
 (() => {
   const figure = document.querySelector("script.values").closest("figure");

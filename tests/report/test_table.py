@@ -167,6 +167,23 @@ def test_answer_with_an_interval(two_by_two: list[LoadedRun]) -> None:
     ]
 
 
+def test_the_answer_names_the_second_and_probabilities_are_of_the_best(
+    two_by_two: list[LoadedRun], make_run: Callable[..., Path]
+) -> None:
+    best = [
+        run
+        for seed in (0, 1)
+        for run in load_runs(make_run(f"b-{seed}", "fmarl", seed, 20, edit=constant(5 + seed)))
+    ]
+    groups = grouped([*two_by_two, *best])
+    # fmarl ends at 24.5 and 25.5, and is last in the table.
+    assert "That is 4.50 above fedkl, which ended second (95 % interval" in answer(groups)
+    assert [(one, other) for one, other, _ in improvements(groups)] == [
+        ("fmarl", "fedkl"),
+        ("fmarl", "fedavg"),
+    ]
+
+
 def test_answer_that_separates_nothing(make_run: Callable[..., Path]) -> None:
     levels = {("fedkl", 0): 0, ("fedkl", 1): 9, ("fedavg", 0): 1, ("fedavg", 1): 7}
     runs = [
@@ -314,8 +331,9 @@ def test_the_page_has_a_column_for_the_level(drawn_levels: list[Path], tmp_path:
     text = write_report(tmp_path, load_runs(*drawn_levels)).read_text()
     assert "<h1>fedkl and fedavg on reacher: gravity=nominal, gravity={uniform=[5,15]}</h1>" in text
     assert text.count("<th>Level</th>") == 2  # results, and runs
-    assert text.count("<td>gravity={uniform=[5,15]}</td>") == 2 + 4
+    assert text.count(">gravity={uniform=[5,15]}</span></td>") == 2 + 4
     assert "gravity=nominal ends above a run of fedavg gravity={uniform" not in text
+    assert "The answer at the top compares, within each level, the algorithm that ended" in text
 
 
 def test_the_latex_table_names_the_level_and_marks_the_best_of_each(

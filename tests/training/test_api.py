@@ -67,9 +67,23 @@ def test_what_cannot_be_trained_leaves_nothing_behind(tiny, tmp_path):
 
     with pytest.raises(fedkl.UserError, match="no connection"):
         fedkl.train(tiny(), tmp_path / "run", [Fails()])
-    with pytest.raises(fedkl.UserError, match=r"config must be what fedkl\.preset\(\.\.\.\) gives"):
-        fedkl.train("demo", tmp_path / "run")
+    with pytest.raises(
+        fedkl.UserError, match=r"config must be a preset, a file or what fedkl\.pre"
+    ):
+        fedkl.train({"preset": "demo"}, tmp_path / "run")
+    with pytest.raises(fedkl.UserError, match=r"did you mean probe-point\?"):
+        fedkl.train("probe-pont", tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preset_or_a_file_is_trained_by_its_name(tmp_path):
+    file = tmp_path / "short.toml"
+    file.write_text('extends = ["probe-point"]\nfederation.rounds = 1\n')
+    fedkl.train(file, tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        fedkl.train("probe-point", tmp_path / "named", [Heard(stop_after=1)])
+    made = [RunDirectory(tmp_path / name).config() for name in ("run", "named")]
+    assert [config["preset"] for config in made] == [str(file), "probe-point"]
 
 
 def test_a_directory_that_holds_a_run_is_left_alone(tiny, tmp_path):

@@ -53,7 +53,7 @@ def _verdict(groups: Sequence[Group]) -> str:
 
 def _best(groups: Sequence[Group]) -> str:
     """Say which of several groups of one task ended best."""
-    ranked = sorted(groups, key=lambda group: -float(iqm(group.finals())))
+    ranked = _ranked(groups)
     best = ranked[0]
     if len(ranked) == 1:
         return _alone(best)
@@ -67,6 +67,7 @@ def _best(groups: Sequence[Group]) -> str:
     gap = difference(best.finals(), ranked[1].finals())
     ended = f"{best.label} ended with the highest return after {_count(ends[0], 'round')}"
     lead = f"{number(gap.value)} above {ranked[1].label}"
+    lead += ", which ended second" if len(ranked) > 2 else ""
     if gap.low is None or gap.high is None:
         return (
             f"{ended}: {_with_interval(estimate(best.finals()))}, {lead}. A single seed cannot "
@@ -81,6 +82,11 @@ def _best(groups: Sequence[Group]) -> str:
         f"Over {_seeds(groups)}, {ended}: {_with_interval(estimate(best.finals()))}. That is {lead}"
         f" (95 % interval of the difference {number(gap.low)} to {number(gap.high)}): {verdict}."
     )
+
+
+def _ranked(groups: Sequence[Group]) -> list[Group]:
+    """Return groups of one task, the one that ended highest first."""
+    return sorted(groups, key=lambda group: -float(iqm(group.finals())))
 
 
 def _alone(group: Group) -> str:
@@ -110,10 +116,10 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 
 def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
-    """Return the probability that a run of the first algorithm ends above one of each other
-    algorithm, within each task.
+    """Return the probability that a run of the algorithm that ended highest ends above one of each
+    other algorithm, within each task.
 
-    Only of algorithms with two seeds or more, evaluated up to the same round as the first.
+    Only of algorithms with two seeds or more, evaluated up to the same round as that one.
     """
     groups = [group for group in judged(groups) if group.evaluated and len(group.counted) > 1]
     return [
@@ -122,7 +128,7 @@ def improvements(groups: Sequence[Group]) -> list[tuple[str, str, Estimate]]:
             other.label,
             probability_of_improvement(first.finals(), other.finals()),
         )
-        for first, *others in levels(groups).values()
+        for first, *others in map(_ranked, levels(groups).values())
         for other in others
         if other.last_round == first.last_round
     ]

@@ -45,13 +45,17 @@ def bullets(items: Sequence[str], kind: str) -> Html:
     return Html(f'<ul class="{kind}">{lines}</ul>' if items else "")
 
 
+_MORE = '<p class="more">Scroll sideways: there is more \N{RIGHTWARDS ARROW}</p>'
+"""After what may be wider than the screen; it shows if that is so."""
+
+
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Html:
     """Return a table that scrolls sideways by itself on a narrow screen, by keys as well."""
     head = "".join(f"<th>{html(cell)}</th>" for cell in header)
     body = "".join(f"<tr>{''.join(f'<td>{html(c)}</td>' for c in row)}</tr>\n" for row in rows)
     return Html(
         f'<div class="scroll" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{body}</tbody></table></div>{_MORE}"
     )
 
 
@@ -103,7 +107,7 @@ def figure(picture: Picture, kind: str = "") -> Html:
         values = f'<script type="application/json" class="values">{values}</script>'
     return Html(
         f'<figure{kind}><div class="scroll"><div class="plot" style="--points:{_width(svg)}">'
-        f'{body}</div></div>{values}<figcaption id="{name}-caption">'
+        f'{body}</div></div>{_MORE}{values}<figcaption id="{name}-caption">'
         f'{html(picture.caption)} <span class="files">{files}</span></figcaption></figure>'
     )
 

@@ -1,4 +1,4 @@
-// Values under the pointer, and buttons that copy. Without this script the page only lacks these.
+// Values under the pointer, buttons that copy, and a word where something is wider than the screen. Without this script the page only lacks these.
 (function () {
   "use strict";
   const NS = "http://www.w3.org/2000/svg";
@@ -137,4 +137,10 @@
     follow(source.closest("figure"), JSON.parse(source.textContent));
   }
   document.querySelectorAll("pre").forEach(copies);
+  const watch = new ResizeObserver((changes) => {
+    for (const { target } of changes) {
+      target.classList.toggle("wider", target.scrollWidth > target.clientWidth + 1);
+    }
+  });
+  document.querySelectorAll(".scroll").forEach((area) => watch.observe(area));
 })();

@@ -39,7 +39,16 @@ from fedkl.report.price import Price, price_table
 from fedkl.report.runs import LoadedRun, without_rounds
 from fedkl.report.statistics import Estimate
 from fedkl.report.style import MUTED, themed
-from fedkl.report.table import NOTHING, minus, number, rounds_cell, run_row, table, target_of
+from fedkl.report.table import (
+    NOTHING,
+    Row,
+    minus,
+    number,
+    rounds_cell,
+    run_row,
+    table,
+    target_of,
+)
 
 _PAPER = "paper"  # the figure that a phone shows whole; others have to be scrolled there
 # The sections of the page and the figures of each (names or patterns), in the order of reading.
@@ -198,7 +207,7 @@ def _results(
             _estimate(row.worst_client),
             _estimate(row.drop),
             _estimate(row.best),
-            rounds_cell(row),
+            _rounds(row),
             number(row.megabytes_to_target),
             number(row.seconds_to_target),
             number(row.seconds_training),
@@ -222,6 +231,8 @@ def _results(
         explained += f" Target {minus(number(target))}: {target_note(target, given, groups)}"
     parts.append(paragraph(explained, "small"))
     chances = [paragraph(_chance(*found)) for found in improvements(groups)]
+    if chances:
+        parts.append(paragraph(_compared(groups)))
     parts += _folded("Probabilities of improvement", chances)
     parts.append(pairs_table(pairs_of(groups)))
     return "\n".join(parts)
@@ -233,7 +244,18 @@ def _named(what: Group | LoadedRun, colour: str, finished: bool, several_tasks: 
     tag = "" if finished else '<span class="tag">unfinished</span>'
     chip = f'<span class="chip" style="background:{themed(colour)}"></span>'
     cell = Html(f"{chip}<strong>{html(name)}</strong>{tag}")
-    return [cell, html(minus(what.level))] if several_tasks else [cell]
+    level = Html(f'<span class="level">{html(minus(what.level))}</span>')
+    return [cell, level] if several_tasks else [cell]
+
+
+def _compared(groups: Sequence[Group]) -> str:
+    """Say which algorithms the page's answer compares, and which the probabilities below."""
+    within = "within each level, " if len(levels(groups)) > 1 else ""
+    return (
+        f"The answer at the top compares, {within}the algorithm that ended highest with the one "
+        "that ended second. Below are the probabilities of the one that ended highest, among those "
+        "with two seeds or more, against each of the others."
+    )
 
 
 def _estimate(value: Estimate | None) -> Html:
@@ -244,6 +266,14 @@ def _estimate(value: Estimate | None) -> Html:
         return html(text)
     bounds = minus(f"[{number(value.low)}, {number(value.high)}]")
     return Html(f"{html(text)}<small>{html(bounds)}</small>")
+
+
+def _rounds(row: Row) -> Html:
+    """Return the round of the target, and below it how many of the seeds reached it."""
+    first, bracket, seeds = rounds_cell(row).partition(" (")
+    return Html(
+        f"{html(first)}<small>{html(bracket.strip() + seeds)}</small>" if bracket else first
+    )
 
 
 def _chance(first: str, other: str, chance: Estimate) -> str:
@@ -288,7 +318,7 @@ def _runs(runs: Sequence[LoadedRun], target: float | None, directory: Path) -> s
                 Html(worst + _estimate(row.worst_client)),
                 _estimate(row.drop),
                 _estimate(row.best),
-                rounds_cell(row),
+                _rounds(row),
                 number(float(run.megabytes[-1])),
                 number(row.seconds),
                 _files(run, directory),

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from fedkl.config.checks import warn_of_doubts
-from fedkl.config.config import Config
+from fedkl.config.config import Config, preset
 from fedkl.core.arguments import file_path, run_path, whole
 from fedkl.core.errors import UserError
 from fedkl.engines import Engine
@@ -30,7 +30,7 @@ def _warn(message: str) -> None:
 
 
 def train(
-    config: Config,
+    config: str | Path | Config,
     run: str | Path,
     callbacks: Sequence[Callback] = (),
     warn: Warn = _warn,
@@ -40,7 +40,7 @@ def train(
     """Train from the first round to the last, and keep all of it in a directory.
 
     Args:
-        config: what to train, as `fedkl.preset` gives it.
+        config: a preset, a file that ends in .toml, or a config, as `fedkl.preset` gives it.
         run: a directory that does not exist or is empty.
         callbacks: are notified of every round.
         warn: is notified of what is wrong and does not stop it.
@@ -54,8 +54,12 @@ def train(
         UserError: it cannot be trained; a run without a finished round leaves nothing behind.
         StalledError: too many rounds in a row changed nothing; all of them are logged and saved.
     """
+    if isinstance(config, str | Path):
+        config = preset(config)
     if not isinstance(config, Config):
-        raise UserError(f"config must be what fedkl.preset(...) gives, not {config!r}")
+        raise UserError(
+            f"config must be a preset, a file or what fedkl.preset(...) gives, not {config!r}"
+        )
     path = run_path(run)
     _check_callbacks(callbacks)
     callbacks = [*_bar(progress), *callbacks]
