@@ -86,6 +86,7 @@ class Hand(NamedTuple):
             "statistics": None,
             "broadcast_statistics": None,
             "seen": None,
+            "personal": None,
             "key": jax.random.key(0),
         }
         return RoundResult(**usual | policies)

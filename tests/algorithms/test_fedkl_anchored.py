@@ -14,7 +14,7 @@ from fedkl import cli
 from fedkl.algorithms import Coefficient, FedKLAnchored, Measured
 from fedkl.algorithms.fedkl_anchored import BLOCKS, GIVEN_UP, POOL, AnchorPool, Anchors
 from fedkl.core.errors import UserError
-from fedkl.learning.policy import Policy
+from fedkl.learning.policy import Policy, personal_part
 from fedkl.learning.policy_optimisation import at_step, objective
 from fedkl.learning.settings import LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, of_batch
@@ -419,6 +419,45 @@ def test_c_a_stays_while_nobody_else_has_seen_anything(settled):
             algorithm, 0.5, kl, seen=one_feature(0.0, 1.0), broadcast_statistics=nothing
         )
         assert after == pytest.approx(0.5)
+
+
+def test_a_personal_part_is_charged_for_by_plain_anchors_alone(hand, normal, settled):
+    """A bias of the client's own goes from 0 to 3, and the shared weight stays: KL is 9 / 2."""
+    begun, moved = normal(0.5, 0.0, 1.0), normal(0.5, 3.0, 1.0)
+    personal = personal_part(begun, "action-bias")
+    states = jnp.zeros((BLOCKS, 2, 1))
+    anchors = Anchors(states, begun.network(states), jnp.ones((BLOCKS, 2)))
+    at = hand.at(c_a=1.0)._replace(
+        prepared=anchors, policy=moved, global_policy=begun, personal=personal
+    )
+    assert float(WEIGHTED.penalty(at)) == 0
+    plain = at._replace(prepared=anchors._replace(weight=None))
+    assert float(FedKLAnchored().penalty(plain)) == pytest.approx(4.5)
+    # c_a falls where nothing but the personal part has moved.
+    here, there = one_feature(0.0, 1.0), one_feature(100.0, 101.0)
+    after = settled(
+        WEIGHTED,
+        0.5,
+        4.5,
+        seen=there,
+        broadcast_statistics=here,
+        personal=personal_part(normal(0.0, 0.0, 1.0), "action-bias"),
+    )
+    assert after == pytest.approx(0.25)
+
+
+def test_what_is_shared_is_charged_for_beside_a_personal_part(hand, normal):
+    """The shared weight goes from 0 to 1, in state 2, whatever the bias does: KL is 2."""
+    begun, moved = normal(0.0, 0.5, 1.0), normal(1.0, 3.0, 1.0)
+    states = jnp.full((BLOCKS, 2, 1), 2.0)
+    anchors = Anchors(states, begun.network(states), jnp.ones((BLOCKS, 2)))
+    at = hand.at(c_a=1.0)._replace(
+        prepared=anchors,
+        policy=moved,
+        global_policy=begun,
+        personal=personal_part(begun, "action-bias"),
+    )
+    assert float(WEIGHTED.penalty(at)) == pytest.approx(2)
 
 
 # Anchors that clients give up.

@@ -162,6 +162,41 @@ def test_every_way_to_aggregate_bears_personal_parts(after, settings, personal):
     assert federation.state.model.policy.network.biases[-1] is None
 
 
+@pytest.mark.parametrize("preset", ["reacher-dynamics", "reacher-both"])
+def test_weighted_anchors_go_with_a_personal_bias_where_dynamics_differ(preset):
+    """Two rounds of all three clients: each has a bias of its own, and c_a has found a value."""
+    config = fedkl.preset(
+        preset,
+        "fedkl-anchored",
+        set={
+            "federation.clients": 3,
+            "federation.clients_per_round": 3,
+            "federation.personal": "action-bias",
+            "algorithm.weighted": True,
+            "learner.personal_iterations": 1,
+            "learner.iterations": 3,
+            "learner.steps": 100,
+            "learner.minibatch": 50,
+            "learner.epochs": 2,
+            "learner.hidden": [8],
+            "critic.hidden": [8],
+            "critic.epochs": 1,
+            "evaluation.every": 2,
+            "evaluation.episodes": 2,
+        },
+    )
+    federation = Federation(config)
+    records = [federation.run_round() for _ in range(2)]
+    assert [record["rejected"] for record in records] == [[], []]
+    assert [record["note"] for record in records] == [None, None]
+    assert np.isfinite(records[-1]["return_mean"])
+    own = [biases(state.personal) for state in federation.engine.save().values()]
+    assert len(set(own)) == 3
+    # In the first round nobody knows where the others are, so c_a stays at 0.1.
+    assert records[0]["coefficients"]["c_a"] == pytest.approx(0.1)
+    assert records[1]["coefficients"]["c_a"] != pytest.approx(0.1)
+
+
 def test_robust_reducers_bear_products(after):
     for settings in (
         {"aggregation__reduce": "median"},

@@ -20,6 +20,8 @@ THEOREM_1 = [
 GLOBAL = [
     bounds.anchored_corollary_2,
     bounds.anchored,
+    bounds.weighted,
+    bounds.weighted_delta,
     bounds.corollary_2,
     bounds.corollary_2_corrected,
     bounds.second_order,
@@ -281,6 +283,38 @@ def test_the_anchored_constant_is_bounded_where_alpha_is_not(at: Exact):
     sigma = at.advantage_span.max(axis=-1)
     most = sigma.max() + np.divide(sigma, q, out=np.full_like(q, np.inf), where=q > 0)
     assert (constants.anchored_alpha(at) <= most * (1 + 1e-9) + 1e-9).all()
+
+
+def test_weighted_constants_by_hand():
+    """As above: rho_bar = (.52, 1.48); max(rho_n, rho_bar) is (1.8, 1.48) and (.52, 1.8)."""
+    still = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
+    rewards = np.array([1.0, 3.0])[:, None, None] * np.array([1.0, -1.0]) * np.ones((2, 2, 2))
+    family = Family([[0.9, 0.1], [0.1, 0.9]], still, rewards, 0.5, [0.2, 0.8])
+    at = Exact(family, family.uniform_policy())
+    np.testing.assert_allclose(at.excess_visitation, [[0, 1.28], [0.32, 0]], atol=1e-12)
+    alphas = [max(1.92 / 1.8, 8.32 / 1.48), max(0.48 / 0.52, 2.08 / 1.8)]
+    np.testing.assert_allclose(constants.weighted_alpha(at), alphas)
+    # Agent 1 changes state 2 by half: E[TV] = .1, E_bar[w TV] = .64.
+    local = at.policy.copy()
+    local[1] = [1.0, 0.0]
+    step = Step(at, np.stack([local, local]))
+    np.testing.assert_allclose(step.tv_expected[0], 0.1)
+    np.testing.assert_allclose(bounds.weighted_distance(step), [0.64, 0], atol=1e-12)
+
+
+def test_the_weighted_constant_exists_for_an_agent_that_does_not_count():
+    """Where the anchored one does not: agent 2 has weight 0, and is alone in state 2."""
+    still = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
+    family = Family(np.eye(2), still, np.ones((2, 2, 1)) * [1.0, -1.0], 0.5, [1.0, 0.0])
+    at = Exact(family, family.uniform_policy())
+    np.testing.assert_allclose(constants.weighted_alpha(at), [0, 2], atol=1e-12)
+
+
+@some
+@given(...)
+def test_the_weighted_constant_knows_nothing_of_how_many_agents_there_are(at: Exact):
+    sigma = at.advantage_span.max(axis=-1)
+    assert (constants.weighted_alpha(at) <= (sigma.max() + sigma) * (1 + 1e-9) + 1e-9).all()
 
 
 @some

@@ -146,3 +146,23 @@ def test_the_table_of_the_page_is_what_its_command_prints():
 @pytest.mark.slow
 def test_the_races_of_the_page_are_what_its_command_prints():
     assert race_table() in PAGE
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 1.0, 1e6])
+def test_no_coefficient_of_weighted_divergence_alone_keeps_an_agent_from_harm(coefficient):
+    """Agent 1 gains 2 by visiting its better action always, agent 2 loses 4: eta falls by 1."""
+    family = counterexamples.opposed()
+    at = Exact(family, family.uniform_policy())
+    assert (at.excess_visitation == 0).all()
+    h = objectives.with_coefficient(at, np.array(coefficient), at.excess_visitation)
+    step = Step(at, best_response(h))
+    np.testing.assert_allclose(step.policy_advantage[0], 2)
+    np.testing.assert_allclose(step.global_return[0] - at.expected_return, -1)
+
+
+def test_agents_with_the_same_visits_differ_in_rewards_alone():
+    family = families.random(agents=3, states=4, actions=2, gamma=0.9, seed=0)
+    same = counterexamples.same_visits(family)
+    at = Exact(same, same.uniform_policy())
+    assert (at.visitation == at.visitation[:1]).all()
+    np.testing.assert_array_equal(same.rewards, family.rewards)

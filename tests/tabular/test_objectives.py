@@ -18,6 +18,7 @@ PER_AGENT = {
     objectives.second_order: bounds.second_order,
     objectives.second_order_exact: bounds.second_order_exact,
     objectives.anchored: bounds.anchored,
+    objectives.weighted: bounds.weighted,
     objectives.anchored_corollary_2: bounds.anchored_corollary_2,
 }
 # From here on 4 gamma / (1-gamma)^2 >= 2, so that beta alone outweighs every advantage.

@@ -65,6 +65,8 @@ class RoundResult(NamedTuple):
     """The same as they were at the start of the round, without anything of it."""
     seen: Moments | None
     """Moments of this round's observations alone."""
+    personal: Policy | None
+    """The part of the policy that is the client's own, as the round began."""
     key: PRNGKeyArray
     """For the algorithm's own use."""
 

@@ -15,7 +15,7 @@ from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
 from fedkl.io.arrays import AnyArray, Array, Scalar
 from fedkl.learning.penalty import Coefficient, check_bounds, towards_target
-from fedkl.learning.policy import Policy
+from fedkl.learning.policy import Policy, whole, without
 from fedkl.learning.policy_optimisation import HookInput
 from fedkl.learning.settings import ALL, FEDERATED, LearnerSettings, Sharing
 from fedkl.learning.statistics import Moments, correlation, excess, standardise
@@ -57,7 +57,8 @@ class FedKLAnchored(Algorithm):
     itself, not its root: the root's gradient does not fade near pi^t, and holds a policy there.
 
     Weighted anchors count by max(0, 1 - p_own(s) / p_all(s)): not at all where the client is as
-    often as all together, so that clients that are alike pay nothing.
+    often as all together, so that clients that are alike pay nothing. They do not charge for what a
+    client's personal part of the policy does, which nobody else gets.
     """
 
     name: ClassVar[str] = "fedkl-anchored"
@@ -132,18 +133,24 @@ class FedKLAnchored(Algorithm):
     def penalty(self, at: HookInput) -> Float[Array, ""]:
         anchors: Anchors = jax.tree.map(lambda x: x[at.step % BLOCKS], at.prepared)
         there = at.global_policy.distribution(anchors.broadcast)
-        divergence = there.kl(at.policy(anchors.states))
+        divergence = there.kl(self._charged(at)(anchors.states))
         return at.coefficients["c_a"] * jnp.mean(_weighted(divergence, anchors.weight))
 
     def adapt_after_round(self, result: RoundResult) -> dict[str, Float[Array, ""]]:
         clip, c_a = result.learner.observation_clip, result.coefficients["c_a"]
         states = self._draw(result.server_state, result.statistics, clip, MEASURED_ON, result.key)
-        divergence = result.global_policy(states).kl(result.policy(states))
+        divergence = result.global_policy(states).kl(self._charged(result)(states))
         measured = jnp.mean(_weighted(divergence, self._weight(result, states)))
         after = towards_target(c_a, measured, self.d_anchor, self.c_a_bounds)
         if self.weighted:
             after = jnp.where(_known(result.broadcast_statistics), after, c_a)
         return result.coefficients | {"c_a": after}
+
+    def _charged(self, where: HookInput | RoundResult) -> Policy:
+        """Return what the others get of a policy: its shared part, where anchors are weighted."""
+        if not self.weighted:
+            return where.policy
+        return whole(without(where.policy, where.personal), where.personal)
 
     def _weight(
         self, where: HookInput | RoundResult, states: Float[Array, "a o"]

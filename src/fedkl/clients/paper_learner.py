@@ -311,6 +311,7 @@ class PolicyOptimisation(LearnerSettings, Learner):
             statistics=iteration_stats(self, start, end),
             broadcast_statistics=observation_stats(model, client),
             seen=end.observations,
+            personal=client.personal,
             # No iteration has this number.
             key=jax.random.fold_in(key, self.iterations),
         )

@@ -191,6 +191,24 @@ def anchored(step: Step) -> Bound:
     return _global(step, objectives.anchored(step.before).penalty(step.local))
 
 
+def weighted_delta(step: Step) -> Bound:
+    """Corollary 2 with a weighted mean for its delta: (alpha_n + b) E[TV] + b E_bar[w TV]."""
+    at = step.before
+    b = anchored_beta(at)[..., None]
+    penalty = (alpha(at) + b) * step.tv_expected + b * weighted_distance(step)
+    return _global(step, penalty)
+
+
+def weighted(step: Step) -> Bound:
+    """Ours: eta(pi_n) >= eta + AA_n - g_n (E[TV] + E_bar[w TV]) - C TV_max^2."""
+    return _global(step, objectives.weighted(step.before).penalty(step.local))
+
+
+def weighted_distance(step: Step) -> FloatArray:
+    """E_bar[w TV], the divergence where others are more often than the agent, [..., N]."""
+    return np.asarray((step.before.excess_visitation * step.tv).sum(axis=-1))
+
+
 def averaged(step: Step, weights: ArrayLike, of: Bound) -> Bound:
     """A federated bound carried over to the server's average: eta(sum_n w_n pi_n), [...].
 

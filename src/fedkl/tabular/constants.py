@@ -58,6 +58,17 @@ def anchored_alpha(at: Exact) -> FloatArray:
     return np.asarray(each.max(axis=-1))
 
 
+def weighted_alpha(at: Exact) -> FloatArray:
+    """max_s span_a (D_n B_n)(s) / max(rho_n, rho_bar)(s), [..., N].
+
+    At most max_k sigma_k + sigma_n, for every agent, also one that counts for little or nothing.
+    """
+    heterogeneity = span(at.weighted_heterogeneity)
+    visits = at.visitation + at.excess_visitation
+    each = np.divide(heterogeneity, visits, out=np.zeros_like(visits), where=visits > 0)
+    return np.asarray(each.max(axis=-1))
+
+
 def anchored_beta(at: Exact) -> FloatArray:
     """max_k 2 eps_k gamma / (1-gamma) over the agents with a weight, [...]."""
     return np.where(at.family.weights > 0, corrected_constant(at), 0.0).max(axis=-1)

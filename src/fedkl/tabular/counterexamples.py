@@ -56,6 +56,16 @@ def own_states() -> Family:
     return Family([[0.75, 0.25], [0.0, 1.0]], stay, [first, second], gamma=0.5)
 
 
+def opposed() -> Family:
+    """Two agents in one state, of which the second loses twice what the first gains.
+
+    Nobody is more often anywhere than anybody else, so a divergence that is weighted by that is 0,
+    and no multiple of it holds back the first.
+    """
+    rewards = [[[1.0, -1.0]], [[-2.0, 2.0]]]
+    return Family(np.ones((2, 1)), np.ones((2, 1, 2, 1)), rewards, gamma=0.5)
+
+
 def unbounded_level() -> Family:
     """Two agents, of which the first gets to state 2 only by the second action of state 1.
 
@@ -95,7 +105,16 @@ def avoided_state(family: Family) -> NDArray[np.intp]:
 
 def identical(family: Family) -> Family:
     """The family in which every agent is like the first."""
-    axes = {"initial": -2, "transitions": -4, "rewards": -3}
+    return _like_the_first(family, {"initial": -2, "transitions": -4, "rewards": -3})
+
+
+def same_visits(family: Family) -> Family:
+    """The family in which every agent starts and moves like the first, for rewards of its own."""
+    return _like_the_first(family, {"initial": -2, "transitions": -4})
+
+
+def _like_the_first(family: Family, axes: dict[str, int]) -> Family:
+    """Give every agent the first's arrays, where they are named with the axis of agents."""
 
     def change(name: str, array: FloatArray) -> FloatArray:
         if name not in axes:

@@ -56,6 +56,14 @@ class Exact:
         return np.einsum("...n,...ns->...s", self.family.weights, self.visitation)
 
     @cached_property
+    def excess_visitation(self) -> FloatArray:
+        """[rho_bar - rho_n]_+(s): what the federation visits more than agent n, [..., N, S].
+
+        That is w_n rho_bar with the weight w_n = max(0, 1 - rho_n / rho_bar).
+        """
+        return np.maximum(self.federation_visitation[..., None, :] - self.visitation, 0.0)
+
+    @cached_property
     def value(self) -> FloatArray:
         """V_n(s), [..., N, S]."""
         rewards = np.einsum("...sa,...nsa->...ns", self.policy, self.family.rewards)

@@ -98,6 +98,13 @@ def anchored(at: Exact) -> Objective:
     return _anchored(at, at.federation_visitation[..., None, :])
 
 
+def weighted(at: Exact) -> Objective:
+    """`anchored`, with own states and those where others are more often. Batch [..., N]."""
+    price = constants.weighted_alpha(at)[..., None] * (at.visitation + at.excess_visitation)
+    quadratic = constants.curvature(at)[..., None]
+    return _objective(at, at.weighted_advantage, price, quadratic=quadratic)
+
+
 def own_states(at: Exact) -> Objective:
     """`anchored` with TV in the agent's own states, which bounds nothing. Batch [..., N]."""
     return _anchored(at, at.visitation)

@@ -7,6 +7,7 @@ from fedkl.tabular.claims import (
     improvement,
     preliminaries,
     second_order,
+    weighted,
 )
 from fedkl.tabular.claims.base import VACUOUS_FROM, Claim, Finding, Verdict
 
@@ -17,6 +18,7 @@ CLAIMS: list[Claim] = [
     *continuity.CLAIMS,
     *second_order.CLAIMS,
     *anchored.CLAIMS,
+    *weighted.CLAIMS,
 ]
 
 __all__ = ["CLAIMS", "VACUOUS_FROM", "Claim", "Finding", "Verdict"]
