@@ -71,11 +71,16 @@ def test_what_the_claims_rest_on_is_of_the_first_tier_and_anchored_fedkl_of_a_la
     for name in ("reacher-init-state", "reacher-dynamics"):
         assert {g for e, g in first if e == name} >= {"letter", "smaller", "guarded"}
     assert ("reacher-init-state", "arm") in first
-    assert {e for e, _ in first} == {*EXPERIMENTS} - {"communication", "hierarchical", "price"}
+    assert {e for e, _ in first} == {*EXPERIMENTS} - {
+        "communication",
+        "hierarchical",
+        "price",
+        "anchors",
+    }
     anchored = [c for c in CASES if c.algorithm == "fedkl-anchored"]
     assert {c.tier for c in anchored} == {2, 3}
     compared = {"reacher-init-state", "reacher-dynamics", "figure-eight"}
-    assert {c.experiment for c in anchored} == compared | {"price"}
+    assert {c.experiment for c in anchored} == compared | {"price", "anchors"}
 
 
 def test_an_experiment_is_judged_when_what_it_needs_is_there():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fedkl.experiments.reproduce.experiment import Experiment, ExperimentResult, Runs
+from fedkl.experiments.reproduce.judges.anchors import judge_anchors
 from fedkl.experiments.reproduce.judges.averaging import judge_averaging
 from fedkl.experiments.reproduce.judges.figure_eight import (
     judge_communication,
@@ -33,5 +34,6 @@ JUDGES: Mapping[str, Judge] = {
     "heuristic": judge_heuristic,
     "averaging": judge_averaging,
     "price": judge_price,
+    "anchors": judge_anchors,
 }
 """By the name that the table of experiments has."""

@@ -22,7 +22,7 @@ def judge_price(experiment: Experiment, runs: Runs) -> ExperimentResult:
     alike = curves_of(experiment, runs, ALIKE)
     others = curves_of(experiment, runs, DIFFERENT)
     shares = {
-        a: _won_back(alike[BASE].finals(), others[BASE].finals(), others[a].finals())
+        a: won_back(alike[BASE].finals(), others[BASE].finals(), others[a].finals())
         for a in others
         if a != BASE and BASE in alike and BASE in others
     }
@@ -63,7 +63,8 @@ def judge_price(experiment: Experiment, runs: Runs) -> ExperimentResult:
     )
 
 
-def _won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
+def won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
+    """The share of the way from the returns `base` up to `top` that `own` have come."""
     values = np.concatenate([top, base, own])
     strata = np.repeat([0, 1, 2], [len(top), len(base), len(own)])
 
