@@ -6,7 +6,7 @@ import tables
 from fedkl.experiments.reproduce import EXPERIMENTS
 from fedkl.experiments.reproduce.experiment import FAILS, HOLDS, IN_PART, OPEN
 from fedkl.experiments.reproduce.judges.anchors import judge_anchors
-from fedkl.experiments.reproduce.plan import Plan
+from fedkl.experiments.reproduce.plan import ReproductionPlan
 
 ROUNDS = 40
 
@@ -68,7 +68,7 @@ def test_without_runs_nothing_can_be_told():
 
 
 def test_the_runs_of_each_case_can_be_made():
-    plan = Plan("anchors")
+    plan = ReproductionPlan("anchors")
     for case in EXPERIMENTS["anchors"].cases:
         config = plan.configure(case, 10)
         weighted = getattr(config.algorithm, "weighted", False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
-from fedkl.experiments.reproduce.judges.curves import Curves, curves_of
+from fedkl.experiments.reproduce.judges.curves import CaseCurves, curves_of
 from fedkl.experiments.reproduce.judges.price import won_back
 from fedkl.experiments.reproduce.statistics import together, verdict
 from fedkl.experiments.reproduce.text import interval_text, table
@@ -85,15 +85,15 @@ class Found(NamedTuple):
     """The curves of a kind that have been run, by line, and the worst client's of ours."""
 
     kind: Kind
-    curves: dict[str, Curves]
-    worst: Curves | None
+    curves: dict[str, CaseCurves]
+    worst: CaseCurves | None
 
     @property
-    def base(self) -> Curves | None:
+    def base(self) -> CaseCurves | None:
         return self.curves.get("FedAvg")
 
     @property
-    def ours(self) -> Curves | None:
+    def ours(self) -> CaseCurves | None:
         return self.curves.get([*self.kind.lines][-1])
 
 
@@ -125,7 +125,7 @@ def judge_anchors(experiment: Experiment, runs: Runs) -> ExperimentResult:
 
 
 def _found(kind: Kind, experiment: Experiment, runs: Runs) -> Found:
-    def of(quantity: str) -> dict[str, Curves]:
+    def of(quantity: str) -> dict[str, CaseCurves]:
         each = {
             line: curves_of(experiment, runs, group, quantity).get(algorithm)
             for line, (group, algorithm) in kind.lines.items()
@@ -135,7 +135,7 @@ def _found(kind: Kind, experiment: Experiment, runs: Runs) -> Found:
     return Found(kind, of("return_mean"), of("return_min").get([*kind.lines][-1]))
 
 
-def _share(top: Curves | None, base: Curves | None, own: Curves) -> Estimate | None:
+def _share(top: CaseCurves | None, base: CaseCurves | None, own: CaseCurves) -> Estimate | None:
     if top is None or base is None or own is base:
         return None
     return won_back(top.finals(), base.finals(), own.finals())
@@ -161,7 +161,7 @@ def _alike(found: Found) -> Verdict:
     return Verdict("alike", judged, f"less FedAvg: {said}.")
 
 
-def _init_state(top: Curves | None, found: Found) -> Verdict:
+def _init_state(top: CaseCurves | None, found: Found) -> Verdict:
     """The share is above 0.8, every round from AHEAD_FROM on is above FedAvg's, and so is the worst
     client above WORST."""
     share = None if found.ours is None else _share(top, found.base, found.ours)
@@ -182,7 +182,7 @@ def _init_state(top: Curves | None, found: Found) -> Verdict:
     )
 
 
-def _won(top: Curves | None, found: Found) -> Verdict:
+def _won(top: CaseCurves | None, found: Found) -> Verdict:
     share = None if found.ours is None else _share(top, found.base, found.ours)
     if share is None:
         return _open(found)
