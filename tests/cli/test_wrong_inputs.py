@@ -130,6 +130,8 @@ compare demo --algorithms fedkl --run x --first-seed -1    | --first-seed must b
 compare demo --algorithms fedkl --run x --vary learner.d_local   | not of the form dotted.key=value
 compare demo --algorithms fedkl --run x --vary learner.d_locl=1,2 | (did you mean learner.d_local?)
 compare demo --algorithms fedkl --run x --vary learner.d_local=1,1 | --vary has the same twice
+compare demo --algorithms fedkl --run x --vary seed=1,2 | give how many seeds by --seeds N
+compare demo --algorithms fedkl --run x --vary algorithm.name=fedavg | algorithms by --algorithms
 compare demo --algorithms fedkl --run x --references together | available: alone, centralised
 compare demo --algorithms fedkl --run x --json --csv   | --csv: not allowed with argument --json
 compare demo --algorithms fedkl --run notes  | notes exists and is not empty; give a new directory
@@ -182,6 +184,8 @@ heterogeneity run --plot x.xyz      | ends in .png, .svg or .pdf, and x.xyz does
 report nosuch                       | nosuch does not exist
 report notes                        | 'notes' is no run, and holds none
 report run --target high            | argument --target: must be a number, not 'high'
+report run bare --alike             | --alike needs the directory of the same on clients that
+report run bare --alike ./bare      | --alike names bare, which is reported itself
 report run --target nan             | target must be a finite number, not nan
 report run --out notes.txt          | a file of that name is in the way
 # tune and reproduce
