@@ -14,6 +14,7 @@ FILES = {
     "notes.txt": "buy milk\n",
     "notes/todo.txt": "buy milk\n",
     "empty/.keep": "",
+    "several/compare.toml": 'preset = "demo"\nalgorithms = ["fedkl"]\nseeds = [0]\n',
     "damaged.toml": 'extends = ["demo"\n[learner\n',
     "colon.toml": 'extends = ["demo"]\nlearner: 3\n',
     "group.toml": 'extends = ["demo"]\n[lerner]\nsteps = 3\n',
@@ -49,6 +50,10 @@ train pettingzoo:nosuch             | world.module: nosuch cannot be imported
 train nosuch.toml                   | there is no config file 'nosuch.toml'
 train notes.txt                     | notes.txt is a file, and one of settings ends in .toml
 train notes                         | notes is a directory, and neither a preset nor a file that
+train several                       | several holds several runs: `fedkl resume several` goes on
+resume several --rounds 9           | `fedkl compare PRESET --run several --add --rounds 9` makes
+describe run                        | heterogeneity, report and check take it as well
+show run                            | and run/config.toml in its place has its settings
 train run                           | run is the directory of a run: `fedkl resume run` goes on
 train damaged.toml                  | damaged.toml is not valid TOML
 train colon.toml                    | colon.toml is not valid TOML
