@@ -202,7 +202,28 @@ def test_settings_that_no_folder_can_be_named_after_are_still_apart():
     from fedkl.training.comparison import ComparisonPlan
 
     plan = ComparisonPlan("x", ("fedkl",), (0,), vary=({"a.b": "u/v"}, {"a.b": "u:v"}))
-    assert [*plan.cells()] == ["fedkl-b=u-v", "fedkl-b=u-v-1"]
+    first, second = plan.cells()
+    assert (first, len(second)) == ("fedkl-b=u-v", len("fedkl-b=u-v-") + 8)
+    # The name is of the value alone, so that it stays when the comparison grows.
+    more = ComparisonPlan(
+        "x", ("fedavg", "fedkl"), (0,), vary=({"a.b": "u/v"}, {"a.b": 3}, {"a.b": "u:v"})
+    )
+    assert {first, second} < {*more.cells()}
+
+
+def test_cells_have_plain_names_whatever_their_values_are():
+    from fedkl.training.comparison import ComparisonPlan
+
+    values = [[], [32, 32], {"uniform": [5, 15]}, {"linspace": [5, 15]}, True, -1.5]
+    plan = ComparisonPlan("x", ("fedkl",), (0,), vary=tuple({"a.b": value} for value in values))
+    assert [*plan.cells()] == [
+        "fedkl-b=empty",
+        "fedkl-b=32-32",
+        "fedkl-b=uniform-5-15",
+        "fedkl-b=linspace-5-15",
+        "fedkl-b=true",
+        "fedkl-b=-1.5",
+    ]
 
 
 def trained(path, algorithm="fedkl", seed=0, **settings):

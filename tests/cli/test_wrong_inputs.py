@@ -14,6 +14,7 @@ FILES = {
     "notes.txt": "buy milk\n",
     "notes/todo.txt": "buy milk\n",
     "empty/.keep": "",
+    "several/compare.toml": 'preset = "demo"\nalgorithms = ["fedkl"]\nseeds = [0]\n',
     "damaged.toml": 'extends = ["demo"\n[learner\n',
     "colon.toml": 'extends = ["demo"]\nlearner: 3\n',
     "group.toml": 'extends = ["demo"]\n[lerner]\nsteps = 3\n',
@@ -49,6 +50,10 @@ train pettingzoo:nosuch             | world.module: nosuch cannot be imported
 train nosuch.toml                   | there is no config file 'nosuch.toml'
 train notes.txt                     | notes.txt is a file, and one of settings ends in .toml
 train notes                         | notes is a directory, and neither a preset nor a file that
+train several                       | several holds several runs: `fedkl resume several` goes on
+resume several --rounds 9           | `fedkl compare PRESET --run several --add --rounds 9` makes
+describe run                        | heterogeneity, report and check take it as well
+show run                            | and run/config.toml in its place has its settings
 train run                           | run is the directory of a run: `fedkl resume run` goes on
 train damaged.toml                  | damaged.toml is not valid TOML
 train colon.toml                    | colon.toml is not valid TOML
@@ -130,6 +135,8 @@ compare demo --algorithms fedkl --run x --first-seed -1    | --first-seed must b
 compare demo --algorithms fedkl --run x --vary learner.d_local   | not of the form dotted.key=value
 compare demo --algorithms fedkl --run x --vary learner.d_locl=1,2 | (did you mean learner.d_local?)
 compare demo --algorithms fedkl --run x --vary learner.d_local=1,1 | --vary has the same twice
+compare demo --algorithms fedkl --run x --vary seed=1,2 | give how many seeds by --seeds N
+compare demo --algorithms fedkl --run x --vary algorithm.name=fedavg | algorithms by --algorithms
 compare demo --algorithms fedkl --run x --references together | available: alone, centralised
 compare demo --algorithms fedkl --run x --json --csv   | --csv: not allowed with argument --json
 compare demo --algorithms fedkl --run notes  | notes exists and is not empty; give a new directory
@@ -186,6 +193,8 @@ heterogeneity run --plot x.xyz      | ends in .png, .svg or .pdf, and x.xyz does
 report nosuch                       | nosuch does not exist
 report notes                        | 'notes' is no run, and holds none
 report run --target high            | argument --target: must be a number, not 'high'
+report run bare --alike             | --alike needs the directory of the same on clients that
+report run bare --alike ./bare      | --alike names bare, which is reported itself
 report run --target nan             | target must be a finite number, not nan
 report run --out notes.txt          | a file of that name is in the way
 # tune and reproduce

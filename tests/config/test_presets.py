@@ -4,6 +4,7 @@ import pytest
 
 import fedkl
 from fedkl.config import presets
+from fedkl.training.plans import PLANS
 
 
 @pytest.mark.parametrize("name", presets.summaries())
@@ -143,6 +144,17 @@ def test_the_directory_of_a_run_is_no_preset_and_how_to_resume_is_said(tmp_path)
     with pytest.raises(fedkl.UserError) as error:
         presets.layers(str(tmp_path))
     assert str(error.value) == (
-        f"{tmp_path} is the directory of a run: `fedkl resume {tmp_path}` goes on with it, and "
-        f"{tmp_path / 'config.toml'} in its place trains the same again"
+        f"{tmp_path} is the directory of a run: `fedkl resume {tmp_path}` goes on with it, "
+        "evaluate, export, heterogeneity, report and check take it as well, and "
+        f"{tmp_path / 'config.toml'} in its place has its settings"
     )
+
+
+def test_the_directory_of_several_runs_is_no_preset_and_how_to_add_is_said(tmp_path):
+    (tmp_path / "compare.toml").touch()
+    with pytest.raises(fedkl.UserError, match=r"holds several runs: `fedkl resume .* --add` adds"):
+        presets.layers(str(tmp_path))
+
+
+def test_every_kind_of_several_runs_is_known():
+    assert {*presets._PLANS} == {*PLANS}

@@ -62,6 +62,10 @@ def run(options: argparse.Namespace) -> None:
         _resume_here(run, options)
 
 
+_ADDS = {"compare.toml": "fedkl compare PRESET --run", "tune.toml": "fedkl tune PRESET --run"}
+"""What makes all runs of a plan longer."""
+
+
 def _resume_several(plan: RunsPlan, options: argparse.Namespace) -> None:
     """Resume the runs of a plan, once it is known to be theirs."""
     from fedkl.cli import compare, reproduce, tune, tune_d_global
@@ -76,7 +80,10 @@ def _resume_several(plan: RunsPlan, options: argparse.Namespace) -> None:
         ("--accept-changes", options.accept_changes),
     ):
         if given:
-            raise UserError(f"{name} is for a run, and {options.run} holds several")
+            adds = _ADDS.get(plan.FILE) if name == "--rounds" else None
+            longer = f"{adds} {options.run} --add --rounds {options.rounds}"
+            how = f"; `{longer}` makes all of them longer" if adds else ""
+            raise UserError(f"{name} is for a run, and {options.run} holds several{how}")
     for one in runs_in(options.run):
         common.require_consent(RunDirectory.open(one), options)
     binding.require(plan, options.run, console.warn)

@@ -136,16 +136,26 @@ def described(settings: Mapping[str, Any]) -> list[str]:
 def folder_name(*parts: str) -> str:
     """A name that every file system takes and no shell minds; long ones end in a checksum.
 
+    Different values may come to the same name, such as [[1,2],[3]] and [1,2,3].
+
     Example:
         >>> folder_name("fedkl", "hidden=[32,32]", "gravity={uniform=[5,15]}")
         'fedkl-hidden=32-32-gravity=uniform-5-15'
+        >>> folder_name("fedkl", "hidden=[]")
+        'fedkl-hidden=empty'
     """
     bare = [_BRACKETS.sub("", _without_equals(part)) for part in parts]
     pieces = [_NOT_IN_A_NAME.sub("-", part).strip("-.") for part in bare]
+    pieces = [f"{piece}empty" if piece.endswith("=") else piece for piece in pieces]
     name = "-".join(piece for piece in pieces if piece)
     if len(name) <= _LONG:
         return name
-    return f"{name[: _LONG - 9].rstrip('-.=')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[: _LONG - 9].rstrip('-.=')}-{short_digest(name)}"
+
+
+def short_digest(text: str) -> str:
+    """Return a few letters that tell a text from others."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _without_equals(part: str) -> str:

@@ -27,6 +27,13 @@ from fedkl.training.plugin_consent import of_run
 __all__ = ["ComparisonPlan", "add", "create", "refuse_seen_seeds", "run_remaining"]
 
 
+_GIVEN_OTHERWISE = {
+    "seed": "how many seeds by --seeds N, and the first by --first-seed S",
+    "algorithm.name": "algorithms by --algorithms",
+}
+"""What every comparison varies by itself."""
+
+
 def complete(plan: ComparisonPlan) -> ComparisonPlan:
     """A plan that also says which algorithm lacks a setting that is varied.
 
@@ -217,6 +224,9 @@ def begin(
     Raises:
         UserError: as `create` and `add`.
     """
+    for key, _ in (pair for axis in vary for pair in axis):
+        if key in _GIVEN_OTHERWISE:
+            raise UserError(f"{key} is not for --vary: give {_GIVEN_OTHERWISE[key]}")
     before = additions.open_plan(ComparisonPlan, path, warn) if more else ComparisonPlan()
     fixed = [*additions.settings_given(wanted.settings or before.settings)]
     fixed += [additions.ROUNDS] if wanted.rounds else []

@@ -84,6 +84,11 @@ def make(
         raise UserError(f"target must be a finite number, not {target}")
     if x not in X_AXES:
         raise UserError(f"x must be one of {', '.join(X_AXES)}, not {x}{did_you_mean(x, X_AXES)}")
+    if alike is not None and alike.resolve() in (path.resolve() for path in sources):
+        raise UserError(
+            f"--alike names {alike}, which is reported itself: it must be another directory, with "
+            "the same on clients that are alike"
+        )
     require_matplotlib()
     runs = load_runs(*sources, warn=warn)
     if initial:

@@ -52,9 +52,10 @@ def price_of(groups: Sequence[Group], alike: Sequence[LoadedRun]) -> Price:
         UserError: they cannot be compared.
     """
     own = [group for group in judged(groups) if group.evaluated]
-    if len(levels(own)) != 1:
-        raise UserError("--alike needs evaluated runs of one task to compare with")
-    tops = {_algorithm(group): group for group in grouped(alike) if group.evaluated}
+    same = [group for group in grouped(alike) if group.evaluated]
+    if len(levels(own)) != 1 or len(levels(same)) > 1:
+        raise UserError("--alike needs evaluated runs of one task to compare with those of one")
+    tops = {_algorithm(group): group for group in same}
     name = next(iter(tops), "") if len(tops) == 1 else _USUAL
     bases = [group for group in own if _algorithm(group) == name]
     if name not in tops or len(bases) != 1:

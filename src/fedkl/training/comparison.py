@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from fedkl.core.errors import UserError
 from fedkl.core.settings import setting
-from fedkl.core.text import described, folder_name
+from fedkl.core.text import described, folder_name, short_digest
 from fedkl.io import strict_toml
 from fedkl.training.plans import RunsPlan
 
@@ -60,9 +60,10 @@ class ComparisonPlan(RunsPlan):
                 settings = {key: value for key, value in varied.items() if key not in without}
                 if (algorithm, settings) in found.values():
                     continue
-                name = folder_name(algorithm, *described(settings))
+                values = described(settings)
+                name = folder_name(algorithm, *values)
                 if name in found:  # values that differ in what no folder's name can hold
-                    name = f"{name}-{len(found)}"
+                    name = f"{name}-{short_digest(' '.join(values))}"
                 found[name] = (algorithm, settings)
         return found
 

@@ -148,12 +148,22 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
     return _parse(_text(name), name)
 
 
+_PLANS = ("compare.toml", "tune.toml", "tune-d-global.toml", "reproduce.toml")
+"""What a directory of several runs has."""
+
+
 def _refuse_path(path: Path) -> None:
     """Say what is there instead of a preset, if anything is."""
     if (path / "config.toml").is_file():
         raise UserError(
-            f"{path} is the directory of a run: `fedkl resume {path}` goes on with it, and "
-            f"{path / 'config.toml'} in its place trains the same again"
+            f"{path} is the directory of a run: `fedkl resume {path}` goes on with it, evaluate, "
+            f"export, heterogeneity, report and check take it as well, and {path / 'config.toml'} "
+            "in its place has its settings"
+        )
+    if any((path / plan).is_file() for plan in _PLANS):
+        raise UserError(
+            f"{path} holds several runs: `fedkl resume {path}` goes on with them, and `fedkl "
+            f"compare ... --run {path} --add` adds to a comparison"
         )
     if path.name and path.is_dir():
         raise UserError(
