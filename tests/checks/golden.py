@@ -155,7 +155,7 @@ def _contents(path: Path, folder: Path) -> Any:
         return {n: [a.dtype.name, a.shape, a.tobytes().hex()] for n, a in sorted(arrays.items())}
     if path.name in ("config.toml", "compare.toml", "tune.toml", "best.toml", "clients.csv"):
         return path.read_text().replace(str(folder), "")
-    if path.suffix in (".json", ".jsonl"):
+    if path.suffix in (".json", ".jsonl") and path.name != "status.json":
         return _text(path.read_text())
     return None
 
@@ -177,7 +177,7 @@ def _lasting(value: Any) -> Any:
         return {
             key: _lasting(one)
             for key, one in value.items()
-            if key not in PASSING and not key.startswith(("traffic", "seconds"))
+            if key not in PASSING and not key.startswith(("traffic", "seconds", "steps_per_second"))
         }
     return [_lasting(one) for one in value] if isinstance(value, list) else value
 
