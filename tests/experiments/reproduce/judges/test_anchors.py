@@ -73,6 +73,7 @@ def test_the_runs_of_each_case_can_be_made():
         config = plan.configure(case, 10)
         weighted = getattr(config.algorithm, "weighted", False)
         assert weighted == case.group.endswith("-weighted")
+        assert not weighted or config.learner.d_local == 0.04
         personal = case.group in {
             f"{kind}-{how}" for kind in ("dynamics", "both") for how in ("personal", "weighted")
         }
