@@ -170,7 +170,10 @@ def test_one_run_is_not_several(tmp_path, monkeypatch):
         (["--vary", "learner.d_local"], "is not of the form dotted.key=value,value"),
         (["--vary", "learner.d_local=1,"], "--vary learner.d_local=1, lacks a value"),
         (["--vary", "seed=1,2"], "seed is not for --vary: give how many seeds by --seeds N, and"),
-        (["--vary", "algorithm.name=fedkl,fedavg"], "algorithm.name is not for --vary: give algorithms by"),
+        (
+            ["--vary", "algorithm.name=fedkl,fedavg"],
+            "algorithm.name is not for --vary: give",
+        ),
         (["--vary", "learner.steps=64,128"], "learner.steps is given in --set, too"),
         (["--vary", "learner.d_local=-1,1"], "learner.d_local must be above 0"),
     ],
