@@ -250,9 +250,9 @@ def _named(what: Group | LoadedRun, colour: str, finished: bool, several_tasks: 
 
 def _compared(groups: Sequence[Group]) -> str:
     """Say which algorithms the page's answer compares, and which the probabilities below."""
-    within = "within each level, " if len(levels(groups)) > 1 else ""
+    within = ", within each level," if len(levels(groups)) > 1 else ""
     return (
-        f"The answer at the top compares, {within}the algorithm that ended highest with the one "
+        f"The answer at the top compares{within} the algorithm that ended highest with the one "
         "that ended second. Below are the probabilities of the one that ended highest, among those "
         "with two seeds or more, against each of the others."
     )
