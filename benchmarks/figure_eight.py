@@ -147,7 +147,7 @@ def measure_learning(
     import fedkl
     from fedkl.clients.records import Task, first_states
     from fedkl.config.config import parse_assignment
-    from fedkl.engines.base import EpisodeJob as ClientJob
+    from fedkl.engines import Job as ClientJob
     from fedkl.engines.shared_world import ClientGroup
     from fedkl.learning.randomness import Purpose, key_for
 

@@ -45,11 +45,16 @@ SMALL: dict[str, Any] = {
     "evaluation.every": ROUNDS,
     "evaluation.episodes": 1,
 }
+NO_LIMIT, VALIDATED = "`mean`, no limit", "`mean`, validation"
+MEDIAN, SUGGESTED = "`median`, validation", "`multi-krum` as suggested, validation"
 DEFENCES: dict[str, dict[str, Any]] = {
-    "none": {"aggregation.reduce": "mean", "federation.max_statistics_factor": float("inf")},
-    "validation": {"aggregation.reduce": "mean"},
-    "median": {"aggregation.reduce": "median"},
-    "suggested": suggested(CLIENTS),
+    NO_LIMIT: {
+        "aggregation.reduce": "mean",
+        "federation.max_statistics_factor": float("inf"),
+    },
+    VALIDATED: {"aggregation.reduce": "mean"},
+    MEDIAN: {"aggregation.reduce": "median"},
+    SUGGESTED: suggested(CLIENTS),
 }
 LIES = ("mean", "deviation")
 SIZES = (3.0, 10.0, 100.0)
@@ -67,7 +72,7 @@ class Lying:
         for client, answer in self._engine.run(work, model, jobs, key):
             lies = isinstance(work, Train) and client == LIAR and not isinstance(answer, Failure)
             if lies:
-                seen = told(self._about, self._size, answer.update.model.observations)
+                seen = falsified(self._about, self._size, answer.update.model.observations)
                 answer = eqx.tree_at(lambda a: a.update.model.observations, answer, seen)
             yield client, answer
 
@@ -75,7 +80,7 @@ class Lying:
         return getattr(self._engine, name)
 
 
-def told(about: str, size: float, seen: Moments) -> Moments:
+def falsified(about: str, size: float, seen: Moments) -> Moments:
     """Moments of data that lie so many deviations away, or are so many times as wide."""
     if about == "deviation":
         squares, products = seen.squares * size**2, seen.products * size**2
@@ -130,7 +135,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
     rows = [f"| lie | size | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
     for about, size in dict.fromkeys((line["lie"], line["size"]) for line in lines):
         cells = [
-            f"{line['moved']:.2f}" + (f" ({line['refused']} refused)" if line["refused"] else "")
+            f"{line['moved']:.2f}"
+            + (f" (refused {line['refused']} times)" if line["refused"] else "")
             for line in lines
             if (line["lie"], line["size"]) == (about, size)
         ]
@@ -141,9 +147,9 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--out", type=Path, help="write the lines to this JSON file")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     lines = measure(list(DEFENCES), SIZES)
-    emit({"machine": machine(), "rounds": ROUNDS, "lines": lines}, table(lines), asked.out)
+    emit({"machine": machine(), "rounds": ROUNDS, "lines": lines}, table(lines), arguments.out)
 
 
 if __name__ == "__main__":

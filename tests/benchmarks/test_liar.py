@@ -26,10 +26,10 @@ def moments(mean: float, deviation: float) -> Moments:
 
 def test_a_lie_moves_the_mean_or_widens_and_leaves_the_rest(liar: ModuleType) -> None:
     """Mean 1, deviation 2: three deviations away is 7, and three times as wide is 6."""
-    away = liar.told("mean", 3.0, moments(1.0, 2.0))
+    away = liar.falsified("mean", 3.0, moments(1.0, 2.0))
     np.testing.assert_allclose(away.mean, [7, 7])
     np.testing.assert_allclose(away.squares, [400, 400])
-    wide = liar.told("deviation", 3.0, moments(1.0, 2.0))
+    wide = liar.falsified("deviation", 3.0, moments(1.0, 2.0))
     np.testing.assert_allclose(wide.mean, [1, 1])
     np.testing.assert_allclose(wide.squares, [3600, 3600])
     np.testing.assert_allclose(wide.products, [1800])
@@ -48,13 +48,20 @@ def test_validation_refuses_large_lies_and_the_suggested_reducer_bears_all(
     """A small lie passes validation; a refused one is an honest client less."""
     found = {
         (line["defence"], line["lie"], line["size"]): line
-        for line in liar.measure(["none", "validation", "suggested"], [3.0, 100.0])
+        for line in liar.measure(
+            [liar.NO_LIMIT, liar.VALIDATED, liar.SUGGESTED],
+            [3.0, 100.0],
+        )
     }
     for lie in liar.LIES:
-        assert found["none", lie, 100.0]["refused"] == 0
-        assert found["none", lie, 100.0]["moved"] > 0.9
-        assert found["validation", lie, 100.0]["refused"] == liar.ROUNDS
-        assert found["validation", lie, 100.0]["moved"] < 0.3
-        assert found["validation", lie, 3.0]["moved"] == found["none", lie, 3.0]["moved"] > 0.4
-        assert found["suggested", lie, 3.0]["moved"] < 0.3
-        assert found["suggested", lie, 100.0]["moved"] < 0.3
+        assert found[liar.NO_LIMIT, lie, 100.0]["refused"] == 0
+        assert found[liar.NO_LIMIT, lie, 100.0]["moved"] > 0.9
+        assert found[liar.VALIDATED, lie, 100.0]["refused"] == liar.ROUNDS
+        assert found[liar.VALIDATED, lie, 100.0]["moved"] < 0.3
+        assert (
+            found[liar.VALIDATED, lie, 3.0]["moved"]
+            == found[liar.NO_LIMIT, lie, 3.0]["moved"]
+            > 0.4
+        )
+        assert found[liar.SUGGESTED, lie, 3.0]["moved"] < 0.3
+        assert found[liar.SUGGESTED, lie, 100.0]["moved"] < 0.3

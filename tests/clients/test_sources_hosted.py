@@ -12,7 +12,7 @@ from fedkl.clients.behaviour import Behaviour
 from fedkl.clients.paper_learner import PolicyOptimisation
 from fedkl.clients.sources import Hosted, lengths_for, recording, trajectories
 from fedkl.core.errors import UserError
-from fedkl.learning.advantage import following
+from fedkl.learning.advantage import next_values
 from fedkl.learning.policy import Policy
 from fedkl.simulators.base import Recipe
 from fedkl.simulators.episodes import Columns
@@ -178,7 +178,7 @@ def test_a_true_end_is_never_bootstrapped_and_a_cut_is(hosted, acts):
     data = hosted.fill(acts, 11, KEY)
     ones = np.ones(data.reward.shape, np.float32)
     last = np.full(3, 5.0, np.float32)
-    next_value, continues = following(data, ones, last, np.zeros(()), True)
+    next_value, continues = next_values(data, ones, last, np.zeros(()), True)
     # Ends are in row 2 of every column; columns of 4, 4 and 3 rows are cut after their last.
     assert next_value[data.mask].reshape(-1).tolist() == [
         *(1, 1, 1),

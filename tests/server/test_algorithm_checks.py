@@ -148,6 +148,13 @@ class Switched(Mine):
         return jnp.where(divergence(at) > 0.001, 1.0, 0.0)
 
 
+class Capped(Mine):
+    """Beyond a KL that a usual local step does not reach it has no slope."""
+
+    def penalty(self, at):
+        return jnp.minimum(divergence(at), 0.002)
+
+
 class Counting(Mine):
     seen: ClassVar[list] = []
 
@@ -211,9 +218,9 @@ def config_with(algorithm, preset="probe-point", **changes):
         (Loses, "what `gather` gives has not the structure of what `server_state` gives: "),
         (Unsettled, "what `adapt_after_round` gives is not finite after a round"),
         (Undefined, "`distance_to_global` must give a finite number, not nan"),
-        (Rounded, "`penalty` depends on the policy, but its gradient is 0 everywhere, so it would "
-         "change nothing. What rounds or compares (jnp.round, jnp.floor, astype(int), >) has no"),
-        (Switched, "`penalty` depends on the policy, but its gradient is 0 everywhere"),
+        (Rounded, "`penalty` depends on the policy, but its gradient is 0 wherever it was tried, so "
+         "it would change nothing. What rounds or compares (jnp.round, jnp.floor, astype(int), >) has "),
+        (Switched, "`penalty` depends on the policy, but its gradient is 0 wherever it was tried"),
         (Counting, f"`penalty` {AGAIN}"),
         (Alternating, f"`adapt` {AGAIN}"),
         (Keeping, "`penalty` keeps what it computes, or finds what was kept, in Python (a list, "),
@@ -226,8 +233,9 @@ def test_a_hook_that_no_round_can_use_is_named(algorithm, sentence):
 
 
 @pytest.mark.parametrize("preset", ["probe-point", "cartpole-gravity"])
-def test_a_safe_root_is_trained(preset):
-    require_sound_hooks(config_with(SafeRoot(), preset))
+@pytest.mark.parametrize("algorithm", [SafeRoot, Capped])
+def test_a_safe_root_and_a_capped_penalty_are_trained(preset, algorithm):
+    require_sound_hooks(config_with(algorithm(), preset))
 
 
 @pytest.mark.parametrize("personal", ["none", "action-bias"])

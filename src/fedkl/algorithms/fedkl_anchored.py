@@ -57,7 +57,7 @@ class FedKLAnchored(Algorithm):
     itself, not its root: the root's gradient does not fade near pi^t, and holds a policy there.
 
     Weighted anchors count by max(0, 1 - p_own(s) / p_all(s)): not at all where the client is as
-    often as all together, so that clients that are alike pay nothing. They do not charge for what a
+    often as all together, so that clients that are alike pay little. They do not charge for what a
     client's personal part of the policy does, which nobody else gets.
     """
 

@@ -53,17 +53,24 @@ def with_bar(
     return follow(runs, resume, place, console.talk, rounds)
 
 
-def say_stalled(runs: Sequence[Path]) -> None:
-    """Say which of several runs that have ended gave up before their last round.
+def require_unstalled(runs: Sequence[Path]) -> None:
+    """Check that one of several runs that have ended went on to its last round.
 
     Raises:
-        StalledError: all of them.
+        StalledError: all gave up before.
     """
-    stalled = [run.name for run in runs if (RunDirectory(run).summary() or {}).get("stalled")]
-    if stalled and len(stalled) == len(runs):
+    if runs and len(_stalled(runs)) == len(runs):
         raise StalledError("every run has stalled: `note` and `rejected` of their logs say why")
-    if stalled:
+
+
+def say_stalled(runs: Sequence[Path]) -> None:
+    """Say which of several runs that have ended gave up before their last round."""
+    if stalled := _stalled(runs):
         say(f"{len(stalled)} of {counted(len(runs), 'run')} have stalled: {', '.join(stalled)}")
+
+
+def _stalled(runs: Sequence[Path]) -> list[str]:
+    return [run.name for run in runs if (RunDirectory(run).summary() or {}).get("stalled")]
 
 
 def say(line: str) -> None:

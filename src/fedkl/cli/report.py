@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedkl.cli import common, console, interrupts, output
-from fedkl.core.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alike",
         type=Path,
-        nargs="?",
-        const=False,
         metavar="DIR",
         help="the same on clients that are alike: say what heterogeneity costs, and what is won "
         "back; default: none",
@@ -53,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.alike is False:
-        raise UserError("--alike needs the directory of the same on clients that are alike")
     write(
         options.runs,
         options.out,

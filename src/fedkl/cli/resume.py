@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from fedkl.training.plans import RunsPlan
 
 
+_ADDS = {
+    "compare.toml": "fedkl compare PRESET --run",
+    "tune.toml": "fedkl tune PRESET --run",
+    "reproduce.toml": "fedkl reproduce NAME --run",
+}
+"""What makes all runs of a plan longer."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_run(parser)
     common.add_rounds(
@@ -60,10 +68,6 @@ def run(options: argparse.Namespace) -> None:
         _resume_served(run, options)
     else:
         _resume_here(run, options)
-
-
-_ADDS = {"compare.toml": "fedkl compare PRESET --run", "tune.toml": "fedkl tune PRESET --run"}
-"""What makes all runs of a plan longer."""
 
 
 def _resume_several(plan: RunsPlan, options: argparse.Namespace) -> None:

@@ -93,7 +93,7 @@ def batches(
         # No config has that and a critic that sees the time left.
         value_at_cut = critic.values(value_net, standard(data.after))
     last_value = critic.values(value_net, last)
-    next_value, continues = following(
+    next_value, continues = next_values(
         data, value, last_value, value_at_cut, learner.bootstrap_truncation
     )
     steps = (reward, value, next_value, continues, data.mask)
@@ -133,7 +133,7 @@ def batches(
     return policy_batch, critic_batch, flat(value)
 
 
-def following(
+def next_values(
     data: Trajectories,
     value: Float[Array, "h n"],
     last_value: Float[Array, " n"],

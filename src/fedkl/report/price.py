@@ -54,7 +54,9 @@ def price_of(groups: Sequence[Group], alike: Sequence[LoadedRun]) -> Price:
     own = [group for group in judged(groups) if group.evaluated]
     same = [group for group in grouped(alike) if group.evaluated]
     if len(levels(own)) != 1 or len(levels(same)) > 1:
-        raise UserError("--alike needs evaluated runs of one task to compare with those of one")
+        raise UserError(
+            "--alike compares evaluated runs of one task on both sides; there are several or none"
+        )
     tops = {_algorithm(group): group for group in same}
     name = next(iter(tops), "") if len(tops) == 1 else _USUAL
     bases = [group for group in own if _algorithm(group) == name]
@@ -72,7 +74,7 @@ def price_of(groups: Sequence[Group], alike: Sequence[LoadedRun]) -> Price:
     finals = top.finals(), base.finals()
     if (value := float(iqm(finals[0]) - iqm(finals[1]))) <= 0:
         raise UserError(f"{name} ends no higher where clients are alike: there is no price")
-    shares = {g.label: _won_back(*finals, g.finals()) for g in own if g is not base}
+    shares = {g.label: won_back(*finals, g.finals()) for g in own if g is not base}
     return Price(replace(top, label=f"{name}, clients alike"), base, value, shares)
 
 
@@ -80,7 +82,7 @@ def _algorithm(group: Group) -> str:
     return str(group.counted[0].setting("algorithm", "name"))
 
 
-def _won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
+def won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
     """Return the share of the price that an algorithm wins back, with a bootstrap interval over
     seeds."""
     generator = np.random.default_rng(0)

@@ -36,6 +36,11 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    def above(self, limit: float) -> Estimate:
+        """Return by how much it lies above a limit."""
+        low, high = (None if x is None else x - limit for x in (self.low, self.high))
+        return Estimate(self.value - limit, low, high)
+
 
 def iqm_weights(n: int) -> FloatArray:
     """The weight of each of `n` sorted values in their interquartile mean.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fedkl.config.config import Config
 
 _SAMPLES = 8
+_A_STEP = 1e-3
+"""How far each parameter is moved for a look near where a round begins."""
 _AT_START = "where the local policy is the global one, as at the start of every round"
 _ROOT = "the root of a divergence has an infinite slope at 0: fedkl.algorithms.safe_sqrt has not"
 
@@ -127,13 +129,15 @@ def _require_slope(algorithm: Algorithm, begun: HookInput, others: Sequence[Poli
         return _penalty(algorithm, begun, policy)
 
     at_start = number(begun.policy)
-    changed = [policy for policy in others if number(policy) != at_start]
+    # As far as a step goes: a penalty may have a cap, which the others are beyond.
+    near = jax.tree.map(lambda x: x + _A_STEP, begun.policy)
+    changed = [policy for policy in (near, *others) if number(policy) != at_start]
     slopes = [jax.grad(number)(policy) for policy in changed]
     if slopes and not any(np.any(leaf) for slope in slopes for leaf in jax.tree.leaves(slope)):
         raise UserError(
             f"the algorithm {algorithm.name} cannot be trained: `penalty` depends on the policy, "
-            "but its gradient is 0 everywhere, so it would change nothing. What rounds or compares "
-            "(jnp.round, jnp.floor, astype(int), >) has no slope"
+            "but its gradient is 0 wherever it was tried, so it would change nothing. What rounds "
+            "or compares (jnp.round, jnp.floor, astype(int), >) has no slope"
         )
 
 

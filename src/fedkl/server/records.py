@@ -223,7 +223,7 @@ def no_move(accepted: Mapping[int, Trained]) -> str | None:
         f"{broken} of them because kl_local was not finite (is learner.learning_rate too large, or "
         "a gradient NaN?)"
         if broken
-        else "because kl_local was too large (is learner.learning_rate?)"
+        else "because kl_local was too large (is learner.learning_rate too large?)"
     )
     return (
         f"no client's policy moved: all {len(divergences)} local iterations were rolled back, {why}"

@@ -20,9 +20,9 @@ from fedkl.core.own_code import explained
 from fedkl.core.text import one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+"""The extra that environments of a module need."""
 _OF_IMAGES = ("CarRacing",)
 """Environments that need a package to be made, and could not be used with it either."""
-"""The extra that environments of a module need."""
 
 
 def find(id: str) -> EnvSpec:

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
+from fedkl.experiments.reproduce.experiment import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Experiment,
+    ExperimentResult,
+    Runs,
+    Verdict,
+)
 from fedkl.experiments.reproduce.judges.curves import CaseCurves, curves_of
-from fedkl.experiments.reproduce.judges.price import won_back
 from fedkl.experiments.reproduce.statistics import together, verdict
 from fedkl.experiments.reproduce.text import interval_text, table
 from fedkl.report.lines import round_ticks
+from fedkl.report.price import won_back
 from fedkl.report.statistics import Estimate, difference, estimate, iqm
 from fedkl.report.style import MUTED
 
@@ -141,11 +149,6 @@ def _share(top: CaseCurves | None, base: CaseCurves | None, own: CaseCurves) -> 
     return won_back(top.finals(), base.finals(), own.finals())
 
 
-def _more(one: Estimate, than: float) -> Estimate:
-    low, high = (None if x is None else x - than for x in (one.low, one.high))
-    return Estimate(one.value - than, low, high)
-
-
 def _alike(found: Found) -> Verdict:
     """Both differences to FedAvg are above -COST."""
     if found.base is None or found.ours is None:
@@ -157,7 +160,7 @@ def _alike(found: Found) -> Verdict:
         "at the end": difference(found.ours.finals(), found.base.finals()),
     }
     said = ", ".join(f"{interval_text(e)} {where}" for where, e in parts.items())
-    judged = together([verdict(_more(e, -COST)) for e in parts.values()])
+    judged = together([verdict(e.above(-COST)) for e in parts.values()])
     return Verdict("alike", judged, f"less FedAvg: {said}.")
 
 
@@ -172,13 +175,16 @@ def _init_state(top: CaseCurves | None, found: Found) -> Verdict:
     behind = np.flatnonzero(ahead <= 0)
     first = 1 if not behind.size else int(behind[-1]) + 2
     worst = estimate(found.worst.finals())
-    early = "holds" if first <= AHEAD_FROM else "does not hold"
-    judged = together([verdict(_more(share, 0.8)), early, verdict(_more(worst, WORST))])
+    few = min(len(found.base.seeds), len(found.ours.seeds)) < 2
+    early = OPEN if few else HOLDS if first <= AHEAD_FROM else FAILS
+    said = f"ahead of FedAvg from round {first} on"
+    if first > length:
+        said = "not ahead of FedAvg in the last round"
+    judged = together([verdict(share.above(0.8)), early, verdict(worst.above(WORST))])
     return Verdict(
         "init-state",
         judged,
-        f"share {interval_text(share, 2)}; ahead of FedAvg from round {first} on; "
-        f"worst client {interval_text(worst)}.",
+        f"share {interval_text(share, 2)}; {said}; worst client {interval_text(worst)}.",
     )
 
 
@@ -190,7 +196,7 @@ def _won(top: CaseCurves | None, found: Found) -> Verdict:
     beside = None if personal is None else _share(top, found.base, personal)
     alone = "" if beside is None else f"; FedAvg with the bias {interval_text(beside, 2)}"
     said = f"share of the price won back {interval_text(share, 2)}{alone}."
-    return Verdict(found.kind.name, verdict(_more(share, 0.7)), said)
+    return Verdict(found.kind.name, verdict(share.above(0.7)), said)
 
 
 def _open(found: Found) -> Verdict:

@@ -172,11 +172,14 @@ def _parameters(found: list[Compared]) -> Verdict:
     if not found:
         return Verdict("parameters", OPEN, "the runs are not there yet.")
     parts = [
-        verdict(difference(np.full(len(one.costs), MARGIN * one.gained), one.costs))
+        OPEN
+        if one.gained <= 0
+        else verdict(difference(np.full(len(one.costs), MARGIN * one.gained), one.costs))
         for one in found
     ]
     said = "; ".join(
-        f"{one.name} {interval_text(estimate(one.costs), 2)} where it gains {one.gained:.3g}"
+        f"{one.name} {interval_text(estimate(one.costs), 2)} where it gains "
+        f"{f'{one.gained:.3g}' if one.gained > 0 else 'nothing'}"
         for one in found
     )
     return Verdict(
@@ -190,7 +193,7 @@ def _parameters(found: list[Compared]) -> Verdict:
 def _mean(found: list[Compared]) -> Verdict:
     if not found:
         return Verdict("mean", OPEN, "the runs are not there yet.")
-    parts = [verdict(_above(one.alike, ALIKE)) for one in found]
+    parts = [verdict(one.alike.above(ALIKE)) for one in found]
     said = "; ".join(
         f"{one.name} {interval_text(one.alike, 2)}, the maximum "
         f"{one.distances[_OWN[1]] / one.distances[_OWN[0]]:.2g} times the mean"
@@ -201,12 +204,6 @@ def _mean(found: list[Compared]) -> Verdict:
         together(parts),
         f"rank correlation of the mean distance and the largest: {said} (alike is above {ALIKE}).",
     )
-
-
-def _above(one: Estimate, limit: float) -> Estimate:
-    if one.low is None or one.high is None:
-        return Estimate(one.value - limit)
-    return Estimate(one.value - limit, one.low - limit, one.high - limit)
 
 
 def _line(one: Compared) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fedkl.experiments.reproduce.experiment import OPEN, Experiment, ExperimentResult, Runs, Verdict
 from fedkl.experiments.reproduce.judges.curves import CaseCurves, Panel, curves_of, draw_curves
 from fedkl.experiments.reproduce.statistics import verdict
 from fedkl.experiments.reproduce.text import interval_text, table
-from fedkl.report.statistics import Estimate, FloatArray, estimate, iqm, resampled
+from fedkl.report.price import won_back
+from fedkl.report.statistics import Estimate, estimate, iqm
 
 ALIKE, DIFFERENT = "alike", "different"
 BASE = "fedavg"
@@ -63,19 +62,6 @@ def judge_price(experiment: Experiment, runs: Runs) -> ExperimentResult:
     )
 
 
-def won_back(top: FloatArray, base: FloatArray, own: FloatArray) -> Estimate:
-    """The share of the way from the returns `base` up to `top` that `own` have come."""
-    values = np.concatenate([top, base, own])
-    strata = np.repeat([0, 1, 2], [len(top), len(base), len(own)])
-
-    def share(rows: np.ndarray) -> float:
-        parts = [values[rows[strata[rows] == one]] for one in range(3)]
-        high, low, here = (float(iqm(part)) for part in parts)
-        return (here - low) / (high - low) if high != low else float("nan")
-
-    return resampled(share, strata)
-
-
 def _verdict(
     alike: dict[str, CaseCurves], others: dict[str, CaseCurves], shares: dict[str, Estimate]
 ) -> Verdict:
@@ -83,12 +69,9 @@ def _verdict(
         return Verdict("price", OPEN, "the runs are not there yet.")
     price = float(iqm(alike[BASE].finals()) - iqm(others[BASE].finals()))
     half = shares["fedkl-anchored"]
-    above = Estimate(
-        half.value - 0.5,
-        None if half.low is None else half.low - 0.5,
-        None if half.high is None else half.high - 0.5,
-    )
     said = ", ".join(f"{others[a].name} {interval_text(e, 2)}" for a, e in shares.items())
     return Verdict(
-        "price", verdict(above), f"the price is {price:.3g}; shares of it won back: {said}."
+        "price",
+        verdict(half.above(0.5)),
+        f"the price is {price:.3g}; shares of it won back: {said}.",
     )

@@ -156,7 +156,7 @@ def _stable(letter: dict[str, CaseCurves]) -> Verdict:
         "stable",
         FAILS if FAILS in (few, fewer) else both,
         f"collapsed (more than {COLLAPSED:.0%} of what was gained is lost) in a share of rounds: "
-        f"{said} ({more}); stable is at most {STABLE:.0%}.",
+        f"{said} (interquartile means: {more}); stable is at most {STABLE:.0%}.",
     )
 
 
