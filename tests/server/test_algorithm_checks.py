@@ -218,8 +218,8 @@ def config_with(algorithm, preset="probe-point", **changes):
         (Loses, "what `gather` gives has not the structure of what `server_state` gives: "),
         (Unsettled, "what `adapt_after_round` gives is not finite after a round"),
         (Undefined, "`distance_to_global` must give a finite number, not nan"),
-        (Rounded, "`penalty` depends on the policy, but its gradient is 0 wherever it was tried, so "
-         "it would change nothing. What rounds or compares (jnp.round, jnp.floor, astype(int), >) has "),
+        (Rounded, "`penalty` depends on the policy, but its gradient is 0 wherever it was tried, "
+         "so it would change nothing. What rounds or compares (jnp.round, jnp.floor, astype(int)"),
         (Switched, "`penalty` depends on the policy, but its gradient is 0 wherever it was tried"),
         (Counting, f"`penalty` {AGAIN}"),
         (Alternating, f"`adapt` {AGAIN}"),
