@@ -105,7 +105,7 @@ class Client:
         start = Start(self.model, self.state, key)
         learner, seen = self.task.learner, self.model.observations
         now = learner.hook_input(
-            start, self.state.coefficients, policy, batch, seen, jnp.int32(0), key
+            start, self.state.coefficients, policy, batch, seen, seen, jnp.int32(0), key
         )
         algorithm = self.task.algorithm
         now = now._replace(prepared=algorithm.prepare(now, key))

@@ -193,7 +193,7 @@ heterogeneity run --plot x.xyz      | ends in .png, .svg or .pdf, and x.xyz does
 report nosuch                       | nosuch does not exist
 report notes                        | 'notes' is no run, and holds none
 report run --target high            | argument --target: must be a number, not 'high'
-report run bare --alike             | --alike needs the directory of the same on clients that
+report run bare --alike             | argument --alike: expected one argument
 report run bare --alike ./bare      | --alike names bare, which is reported itself
 report run --target nan             | target must be a finite number, not nan
 report run --out notes.txt          | a file of that name is in the way
