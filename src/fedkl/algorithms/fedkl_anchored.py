@@ -43,7 +43,7 @@ class Anchors(NamedTuple):
     states: Float[Array, "b a o"]
     broadcast: Float[Array, "b a n"]
     weight: Float[Array, "b a"] | None = None
-    """What each counts for; None: 1."""
+    """The weight of each; None: 1."""
 
 
 @register_algorithm

@@ -20,7 +20,7 @@ _ADDS = {
     "tune.toml": "fedkl tune PRESET --run",
     "reproduce.toml": "fedkl reproduce NAME --run",
 }
-"""What makes all runs of a plan longer."""
+"""Commands that make all runs of a plan longer, by its file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

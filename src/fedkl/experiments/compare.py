@@ -31,7 +31,7 @@ _GIVEN_OTHERWISE = {
     "seed": "how many seeds by --seeds N, and the first by --first-seed S",
     "algorithm.name": "algorithms by --algorithms",
 }
-"""What every comparison varies by itself."""
+"""Settings that every comparison varies by itself, and the options for them."""
 
 
 def complete(plan: ComparisonPlan) -> ComparisonPlan:

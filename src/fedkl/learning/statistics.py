@@ -178,7 +178,7 @@ def correlation(moments: Moments) -> Float[Array, "o o"]:
 
 
 def excess(together: Moments, own: Moments, x: Float[Array, "*b o"]) -> Float[Array, "*b"]:
-    """How much more all clients together visit states than one of them does, from 0 to 1.
+    """The excess of all clients' visits over those of one of them, relative to all, from 0 to 1.
 
     max(0, 1 - p_own(x) / p_all(x)), both normal densities: 0 where the client is at least as often,
     nearly 1 where it never is. Its mean over states of all is the total variation between the two.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 8
 _A_STEP = 1e-3
-"""How far each parameter is moved for a look near where a round begins."""
+"""The distance by which each parameter is moved, to look near where a round begins."""
 _AT_START = "where the local policy is the global one, as at the start of every round"
 _ROOT = "the root of a divergence has an infinite slope at 0: fedkl.algorithms.safe_sqrt has not"
 

@@ -149,7 +149,7 @@ def _preset(name: str, part: bool) -> dict[str, Any]:
 
 
 _PLANS = ("compare.toml", "tune.toml", "tune-d-global.toml", "reproduce.toml")
-"""What a directory of several runs has."""
+"""Files that only a directory of several runs has."""
 
 
 def _refuse_path(path: Path) -> None:

@@ -100,7 +100,7 @@ class Experiment:
     differs: str
     """What is not as in the paper, or what the paper leaves open; Markdown."""
     tried: str = ""
-    """What was tried where the result was another; Markdown."""
+    """Attempts to explain a result that differs from the paper's; Markdown."""
     needs: Sequence[str] = ()
     """The groups whose first tier must be there before anything is judged; none: all."""
     quick: Mapping[str, Any] = field(default_factory=dict)

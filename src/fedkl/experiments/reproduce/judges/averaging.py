@@ -169,6 +169,11 @@ def _ranked(x: dict[int, FloatArray], y: dict[int, FloatArray], interval: bool =
 
 
 def _parameters(found: list[Compared]) -> Verdict:
+    """Judge whether averaging parameters costs little of what is gained.
+
+    Where nothing is gained, nothing says what little is. That was added when the first runs were
+    in: before, a share of a loss was the limit.
+    """
     if not found:
         return Verdict("parameters", OPEN, "the runs are not there yet.")
     parts = [
